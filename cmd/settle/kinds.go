@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/settlemq/settle/consumer"
+)
+
+func kindsCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "kinds",
+		Usage: "print what each kind of job promises, and its limits",
+		Description: "Takes the flags and variables of settle work that shape a kind, so that it prints what a worker with " +
+			"the same settings does.",
+		Flags:  append(kindFlags(), jsonFlag()),
+		Action: action(0, 0, printKinds),
+	}
+}
+
+func printKinds(_ context.Context, cmd *cli.Command) error {
+	defs, err := chosenKinds(cmd, nil)
+	if err != nil {
+		return err
+	}
+	config := consumer.Config{Policy: policy(cmd)}
+	encoder := json.NewEncoder(cmd.Root().Writer)
+	for i, def := range defs {
+		d, err := consumer.Describe(def, config)
+		if err != nil {
+			return wrongUse("%w", err)
+		}
+		switch {
+		case cmd.Bool("json"):
+			err = encoder.Encode(describeKind(d))
+		default:
+			if i > 0 {
+				fmt.Fprintln(cmd.Root().Writer)
+			}
+			err = printKind(cmd.Root().Writer, describeKind(d))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kindObject is a kind as --json prints it. Durations are texts such as 30s.
+type kindObject struct {
+	Kind     string         `json:"kind"`
+	Subject  string         `json:"subject"`
+	Consumer string         `json:"consumer"`
+	Contract contractObject `json:"contract"`
+	Policy   policyObject   `json:"policy"`
+	Provider profileObject  `json:"provider"`
+}
+
+type contractObject struct {
+	Effect    string `json:"effect"`
+	Rows      string `json:"rows"`
+	Success   string `json:"success"`
+	SecondRun string `json:"second_run"`
+	StopRule  string `json:"stop_rule"`
+}
+
+type policyObject struct {
+	Lease              string `json:"lease_policy"`
+	Deadline           string `json:"deadline"`
+	MaxFailures        int    `json:"max_failures"`
+	MaxAge             string `json:"max_age"`
+	BackoffMin         string `json:"backoff_min"`
+	BackoffMax         string `json:"backoff_max"`
+	RetryAfterMax      string `json:"retry_after_max"`
+	MisconfiguredDelay string `json:"misconfigured_delay"`
+	Retention          string `json:"retention"`
+}
+
+type profileObject struct {
+	Identity       string `json:"identity"`
+	Keyed          bool   `json:"keyed"`
+	KeyPrefix      string `json:"key_prefix"`
+	KeyLifetime    string `json:"key_lifetime"`
+	Lookup         bool   `json:"lookup"`
+	StoresRefusals bool   `json:"stores_refusals"`
+	AbsentAfter    string `json:"absent_after"`
+	ResendUnkeyed  bool   `json:"resend_unkeyed"`
+	AppliedNothing []int  `json:"applied_nothing"`
+}
+
+func describeKind(d consumer.Description) kindObject {
+	return kindObject{
+		Kind: d.Name, Subject: d.Subject, Consumer: d.Consumer,
+		Contract: contractObject{d.Contract.Effect, d.Contract.Rows, d.Contract.Success, d.Contract.SecondRun, d.Contract.StopRule},
+		Policy: policyObject{
+			Lease: leaseName(d.Policy.Lease), Deadline: short(d.Policy.Deadline), MaxFailures: d.Policy.MaxFailures,
+			MaxAge: short(d.Policy.MaxAge), BackoffMin: short(d.Policy.BackoffMin), BackoffMax: short(d.Policy.BackoffMax),
+			RetryAfterMax: short(d.Policy.RetryAfterMax), MisconfiguredDelay: short(d.Policy.MisconfiguredWait),
+			Retention: short(d.Policy.Retention),
+		},
+		Provider: profileObject{
+			Identity: maskURL(d.Provider.Identity), Keyed: !d.Provider.Unkeyed, KeyPrefix: d.Provider.KeyPrefix,
+			KeyLifetime: short(d.Provider.KeyLifetime), Lookup: d.HasLookup, StoresRefusals: !d.Provider.ForgetsRefusals,
+			AbsentAfter: short(d.Provider.AbsentAfter), ResendUnkeyed: d.Provider.ResendUnkeyed,
+			AppliedNothing: d.Provider.AppliedNothing,
+		},
+	}
+}
+
+func leaseName(p consumer.LeasePolicy) string {
+	switch p {
+	case consumer.Strict:
+		return leaseStrict
+	case consumer.Lenient:
+		return leaseLenient
+	case consumer.DefaultLeasePolicy:
+	}
+	return "lenient with a look-up, else strict"
+}
+
+func printKind(w io.Writer, k kindObject) error {
+	fmt.Fprintf(w, "%s\n", k.Kind)
+	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	row := func(name, value string) { fmt.Fprintf(table, "  %s\t%s\n", name, value) }
+	row("travels as", k.Subject+", consumer "+k.Consumer)
+	row("effect", k.Contract.Effect)
+	row("local rows", k.Contract.Rows)
+	row("done means", k.Contract.Success)
+	row("a second run", k.Contract.SecondRun)
+	row("stops when", k.Contract.StopRule)
+	row("limits", k.Policy.String())
+	row("provider", k.Provider.String())
+	return table.Flush()
+}
+
+// String is the policy in one line.
+func (p policyObject) String() string {
+	return fmt.Sprintf("deadline %s, %d failures, age %s, back-off %s to %s, lease %s",
+		p.Deadline, p.MaxFailures, p.MaxAge, p.BackoffMin, p.BackoffMax, p.Lease)
+}
+
+// String is the provider profile in one line.
+func (p profileObject) String() string {
+	parts := []string{"keeps no keys; absent counts after " + p.AbsentAfter}
+	if p.Keyed {
+		parts = []string{"keeps keys for " + p.KeyLifetime}
+	} else if p.ResendUnkeyed {
+		parts = append(parts, "then resends")
+	}
+	if p.KeyPrefix != "" {
+		parts = append(parts, "plain keys "+p.KeyPrefix+"…")
+	}
+	if !p.Lookup {
+		parts = append(parts, "cannot be asked")
+	}
+	if !p.StoresRefusals {
+		parts = append(parts, "forgets refusals")
+	}
+	return strings.Join(append(parts, p.Identity), ", ")
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/urfave/cli/v3"
+	"go.opentelemetry.io/otel"
+
+	"github.com/settlemq/settle/consumer"
+	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/telemetry"
+)
+
+const publishDeadline = 10 * time.Second // for one job's confirmation, also after Ctrl-C
+
+func publishCommand() *cli.Command {
+	flags := append(natsFlags(), replicasFlag(), logFlag(), jsonFlag(),
+		&cli.StringFlag{Name: "kind", Usage: "publish every line as the body of a job of this `KIND`"})
+	return &cli.Command{
+		Name:      "publish",
+		Usage:     "publish jobs, one JSON object per line",
+		ArgsUsage: "[FILE...]",
+		Description: `Reads the files, or standard input where none or - is named. Each line is
+{"kind": "payment.charge", "body": {...}, "headers": {...}}, or with --kind a body alone. Bodies are published
+byte for byte. Publishing the same job again is harmless.
+
+Outcomes: stored; duplicate (the stream had it already); unknown (not confirmed: publish it again); refused.
+Exit code 1 if any job was refused or is unknown.`,
+		Flags:  flags,
+		Action: action(0, -1, publish),
+	}
+}
+
+func publish(ctx context.Context, cmd *cli.Command) error {
+	log := newLog(cmd)
+	known, err := knownKinds()
+	if err != nil {
+		return err
+	}
+	if kind := cmd.String("kind"); kind != "" && known[kind] == nil {
+		return wrongUse("--kind: this build knows no kind %q%s", kind, hint(cmd))
+	}
+	tracing, err := telemetry.Setup(ctx, "settle-publisher", log)
+	if err != nil {
+		return wrongUse("%w", err)
+	}
+	defer tracing.Shutdown(context.WithoutCancel(ctx))
+	otel.SetTracerProvider(tracing.TracerProvider())
+
+	conn, err := connectNATS(cmd, "settle-publisher")
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	js, err := openJetStream(conn)
+	if err != nil {
+		return err
+	}
+	if err := consumer.EnsureStreams(ctx, js, consumer.Config{Replicas: cmd.Int("replicas"), Logger: log}); err != nil {
+		return err
+	}
+	input, closeInput, err := openInputs(cmd)
+	if err != nil {
+		return err
+	}
+	defer closeInput()
+	p := publisher{kinds: known, only: cmd.String("kind"), send: sender(js)}
+	return p.run(ctx, input, newReport(cmd.Root().Writer, cmd.Bool("json")))
+}
+
+// knownKinds are the kinds of this build by name.
+func knownKinds() (map[string]consumer.Definition, error) {
+	defs, err := definitions(handlerOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return byName(defs)
+}
+
+// input is one source of lines and its name, which is empty where there is only one.
+type input struct {
+	name string
+	from io.Reader
+}
+
+func openInputs(cmd *cli.Command) (inputs []input, closeAll func(), err error) {
+	var files []*os.File
+	closeAll = func() {
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}
+	names := cmd.Args().Slice()
+	if len(names) == 0 {
+		return []input{{from: cmd.Root().Reader}}, closeAll, nil
+	}
+	for _, name := range names {
+		if name == "-" {
+			inputs = append(inputs, input{name, cmd.Root().Reader})
+			continue
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			closeAll()
+			return nil, nil, wrongUse("%w", err)
+		}
+		files = append(files, f)
+		inputs = append(inputs, input{name, f})
+	}
+	if len(inputs) == 1 {
+		inputs[0].name = ""
+	}
+	return inputs, closeAll, nil
+}
+
+// sender publishes one job and says what came of it. It goes on after ctx has ended, for as long as it takes to
+// know the outcome: a job that was sent must not be reported as unknown because somebody pressed Ctrl-C.
+func sender(js jetstream.JetStream) func(context.Context, consumer.Definition, job) answer {
+	return func(ctx context.Context, def consumer.Definition, j job) answer {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishDeadline)
+		defer cancel()
+		published, err := consumer.PublishRaw(ctx, js, def, j.Body, j.Headers)
+		var refused *consumer.RefusedError
+		switch {
+		case errors.As(err, &refused):
+			return refusal(refused.Reason, refused.Detail)
+		case err != nil:
+			return answer{Outcome: consumer.NotKnown.String(), Reason: "unconfirmed", Detail: err.Error()}
+		case published.Outcome == consumer.NotKnown:
+			return answer{Outcome: published.Outcome.String(), Reason: "unconfirmed"}
+		}
+		return answer{Outcome: published.Outcome.String(), Sequence: published.Sequence}
+	}
+}
+
+func refusal(reason idemstore.Reason, detail string) answer {
+	return answer{Outcome: outcomeRefused, Reason: string(reason), Detail: detail}
+}
+
+func unknownKind(kind string) answer {
+	return refusal(idemstore.UnknownKind, fmt.Sprintf("this build knows no kind %.64q", kind))
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+func tasksCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "tasks",
+		Usage:       "look at tasks: what became of each business key",
+		Description: "TASK is the id of a task or KIND/KEY, such as payment.charge/order_18452.",
+		Commands:    []*cli.Command{tasksListCommand(), tasksShowCommand()},
+		Action:      chooseSubcommand,
+	}
+}
+
+func tasksListCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "list",
+		Usage: "list tasks by ascending id",
+		Flags: []cli.Flag{
+			databaseFlag(), jsonFlag(),
+			&cli.StringFlag{Name: "kind", Usage: "only tasks of this `KIND`"},
+			&cli.StringFlag{Name: "status", Usage: "only tasks in this `STATUS`: " + strings.Join(statusNames(), ", "), Validator: knownStatus},
+			&cli.IntFlag{Name: "limit", Usage: "at most `N` tasks", Value: 100, Validator: positive[int]},
+			&cli.Int64Flag{Name: "after", Usage: "only tasks with an id above `ID`: the next page", DefaultText: "all"},
+		},
+		Action: action(0, 0, withStore(listTasks)),
+	}
+}
+
+// withStore gives a command the table.
+func withStore(do func(context.Context, *cli.Command, *idemstore.Store) error) cli.ActionFunc {
+	return func(ctx context.Context, cmd *cli.Command) error {
+		pool, err := openPool(ctx, cmd, "settle-tasks", false, nil)
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		store := idemstore.New(pool, time.Second) // no lease is taken here
+		if err := store.CheckSchema(ctx); err != nil {
+			return err
+		}
+		return do(ctx, cmd, store)
+	}
+}
+
+func listTasks(ctx context.Context, cmd *cli.Command, store *idemstore.Store) error {
+	limit := cmd.Int("limit")
+	tasks, err := store.List(ctx, idemstore.Filter{
+		Kind: cmd.String("kind"), Status: idemstore.Status(cmd.String("status")),
+		AfterID: cmd.Int64("after"), Limit: limit,
+	})
+	if err != nil {
+		return err
+	}
+	if cmd.Bool("json") {
+		return printTasksJSON(cmd.Root().Writer, tasks)
+	}
+	if err := printTasks(cmd.Root().Writer, tasks); err != nil {
+		return err
+	}
+	if len(tasks) == limit {
+		fmt.Fprintf(cmd.Root().ErrWriter, "There may be more: --after %d\n", tasks[limit-1].TaskID)
+	}
+	return nil
+}
+
+func printTasksJSON(w io.Writer, tasks []idemstore.Task) error {
+	encoder := json.NewEncoder(w)
+	for _, t := range tasks {
+		if err := encoder.Encode(taskLine(t)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printTasks(w io.Writer, tasks []idemstore.Task) error {
+	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(table, "TASK\tKIND\tKEY\tSTATUS\tATTEMPTS\tEXTERNAL ID\tUPDATED")
+	for _, t := range tasks {
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%d\t%s\t%s\n", t.TaskID, printable(t.Kind), printable(t.Key),
+			plainStatus(t.Status), t.Attempt, printable(t.ExternalID), clock(t.UpdatedAt))
+	}
+	return table.Flush()
+}
+
+// findTask finds what TASK names: an id, or KIND/KEY. A kind has no slash, a key may.
+func findTask(ctx context.Context, store *idemstore.Store, name string) (idemstore.Task, error) {
+	kind, key, isKey := strings.Cut(name, "/")
+	var task idemstore.Task
+	var err error
+	if isKey {
+		task, err = store.Find(ctx, kind, key)
+	} else {
+		id, notNumber := strconv.ParseInt(name, 10, 64)
+		if notNumber != nil {
+			return task, wrongUse("%q is neither the id of a task nor KIND/KEY", name)
+		}
+		task, err = store.FindByID(ctx, id)
+	}
+	if errors.Is(err, idemstore.ErrNotFound) {
+		return task, fmt.Errorf("there is no task %s", printable(name))
+	}
+	return task, err
+}
+
+func statusNames() []string {
+	return []string{
+		string(idemstore.Started), string(idemstore.Unknown), string(idemstore.Finished),
+		string(idemstore.Failed), string(idemstore.NeedsReview),
+	}
+}
+
+func knownStatus(given string) error {
+	for _, name := range statusNames() {
+		if given == name {
+			return nil
+		}
+	}
+	return fmt.Errorf("must be one of %s", strings.Join(statusNames(), ", "))
+}
+
+func positive[T int | int64](n T) error {
+	if n < 1 {
+		return errors.New("must be at least 1")
+	}
+	return nil
+}

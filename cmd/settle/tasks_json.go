@@ -1,0 +1,116 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+// taskObject is a task as --json prints it. The first eight fields are common to all operator commands.
+type taskObject struct {
+	Task       int64  `json:"task"`
+	Kind       string `json:"kind"`
+	Key        string `json:"key"`
+	Status     string `json:"status"`
+	Attempts   int    `json:"attempts"`
+	ExternalID string `json:"external_id"`
+	Outcome    string `json:"outcome"` // "shown": nothing was changed
+	Message    string `json:"message"`
+
+	Failures      int        `json:"failures"`
+	Duplicates    int        `json:"duplicates"`
+	LastError     string     `json:"last_error,omitempty"`
+	ErrorClass    string     `json:"error_class,omitempty"`
+	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
+	GiveUpAt      *time.Time `json:"give_up_at,omitempty"`
+	CreatedAt     time.Time  `json:"created_at"`
+	UpdatedAt     time.Time  `json:"updated_at"`
+	FinishedAt    *time.Time `json:"finished_at,omitempty"`
+
+	ProviderKey string          `json:"provider_key,omitempty"`
+	EvidenceID  string          `json:"evidence_id,omitempty"`
+	Job         *string         `json:"job,omitempty"` // text, because it need not be JSON
+	Result      json.RawMessage `json:"result,omitempty"`
+	Answer      string          `json:"answer,omitempty"`
+	History     []eventObject   `json:"history,omitempty"`
+}
+
+type eventObject struct {
+	At         time.Time `json:"at"`
+	Actor      string    `json:"actor"`
+	Attempt    int       `json:"attempt"`
+	OldStatus  string    `json:"old_status,omitempty"`
+	NewStatus  string    `json:"new_status,omitempty"`
+	Reason     string    `json:"reason"`
+	ExternalID string    `json:"external_id,omitempty"`
+	TraceID    string    `json:"trace_id,omitempty"`
+}
+
+func taskLine(t idemstore.Task) taskObject {
+	o := taskObject{
+		Task: t.TaskID, Kind: t.Kind, Key: t.Key, Status: string(t.Status), Attempts: t.Attempt,
+		ExternalID: t.ExternalID, Outcome: "shown", Message: summary(t),
+		Failures: t.Failures, Duplicates: t.Duplicates, LastError: t.LastError, ErrorClass: t.ErrorClass,
+		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, FinishedAt: t.FinishedAt,
+	}
+	if !t.Status.Final() {
+		o.NextAttemptAt, o.GiveUpAt = &t.NextAttemptAt, &t.GiveUpAt
+	}
+	return o
+}
+
+func taskStory(t idemstore.Task, events []idemstore.Event, content bool) taskObject {
+	o := taskLine(t)
+	o.ProviderKey, o.EvidenceID = t.ProviderKey, t.EvidenceID
+	if content {
+		job := string(t.Payload)
+		o.Job, o.Result, o.Answer = &job, t.Result, t.Answer
+	}
+	for _, e := range events {
+		o.History = append(o.History, eventObject{
+			At: e.At, Actor: e.Actor, Attempt: e.Attempt, OldStatus: string(e.OldStatus),
+			NewStatus: string(e.NewStatus), Reason: e.Reason, ExternalID: e.ExternalID, TraceID: e.TraceID,
+		})
+	}
+	return o
+}
+
+// plainStatus is a status in the words that people use.
+func plainStatus(s idemstore.Status) string {
+	switch s {
+	case idemstore.Started:
+		return "pending"
+	case idemstore.Unknown:
+		return "pending – being checked with the provider"
+	case idemstore.Finished:
+		return "done"
+	case idemstore.Failed:
+		return "failed"
+	case idemstore.NeedsReview:
+		return "needs review"
+	}
+	return printable(string(s))
+}
+
+// printable replaces what could move a terminal's cursor or turn its text around. Keys and answers come from
+// outside.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, s)
+}
+
+func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+
+func clockOf(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return clock(*t)
+}

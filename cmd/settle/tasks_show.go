@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+func tasksShowCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "show",
+		Usage:     "tell what happened to one task",
+		ArgsUsage: "TASK",
+		Flags: []cli.Flag{
+			databaseFlag(), jsonFlag(),
+			&cli.BoolFlag{Name: "content", Usage: "also print the job, its result and the provider's last answer"},
+		},
+		Action: action(1, 1, withStore(showTask)),
+	}
+}
+
+func showTask(ctx context.Context, cmd *cli.Command, store *idemstore.Store) error {
+	task, err := findTask(ctx, store, cmd.Args().First())
+	if err != nil {
+		return err
+	}
+	events, err := store.Events(ctx, task.TaskID)
+	if err != nil {
+		return err
+	}
+	if cmd.Bool("json") {
+		return json.NewEncoder(cmd.Root().Writer).Encode(taskStory(task, events, cmd.Bool("content")))
+	}
+	return printStory(cmd.Root().Writer, task, events, cmd.Bool("content"))
+}
+
+func printStory(w io.Writer, t idemstore.Task, events []idemstore.Event, content bool) error {
+	fmt.Fprintf(w, "%s\n\n", summary(t))
+	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	row := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(table, "%s\t%s\n", name, printable(value))
+		}
+	}
+	row("task", fmt.Sprint(t.TaskID))
+	row("kind", t.Kind)
+	row("key", t.Key)
+	row("status", plainStatus(t.Status))
+	row("attempts", fmt.Sprintf("%d, of which %d failed", t.Attempt, t.Failures))
+	row("duplicates", fmt.Sprintf("%d answered from the stored outcome", t.Duplicates))
+	row("external id", t.ExternalID)
+	row("other external id", t.EvidenceID)
+	row("provider", maskURL(t.Provider))
+	row("provider key", t.ProviderKey)
+	row("last error", t.LastError)
+	row("created", clock(t.CreatedAt))
+	row("updated", clock(t.UpdatedAt))
+	row("finished", clockOf(t.FinishedAt))
+	if !t.Status.Final() {
+		row("next attempt", "not before "+clock(t.NextAttemptAt))
+		row("age limit", clock(t.GiveUpAt))
+	}
+	if content {
+		row("job", string(t.Payload))
+		row("result", string(t.Result))
+		row("answer", t.Answer)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	return printHistory(w, events)
+}
+
+func printHistory(w io.Writer, events []idemstore.Event) error {
+	if len(events) == 0 {
+		_, err := fmt.Fprint(w, "\nNothing out of the ordinary happened.\n")
+		return err
+	}
+	fmt.Fprint(w, "\nHistory\n")
+	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	for _, e := range events {
+		fmt.Fprintf(table, "%s\t%s\tattempt %d\t%s\t%s\t%s\n", clock(e.At), printable(e.Actor), e.Attempt,
+			change(e), printable(e.Reason), printable(e.ExternalID))
+	}
+	return table.Flush()
+}
+
+func change(e idemstore.Event) string {
+	if e.OldStatus == e.NewStatus || e.OldStatus == "" {
+		return plainStatus(e.NewStatus)
+	}
+	return plainStatus(e.OldStatus) + " → " + plainStatus(e.NewStatus)
+}
+
+// summary is the one sentence that support needs.
+func summary(t idemstore.Task) string {
+	name := printable(t.Kind + " " + t.Key)
+	switch t.Status {
+	case idemstore.Finished:
+		return fmt.Sprintf("%s is done: attempt %d finished it at %s%s.", name, t.Attempt, clockOf(t.FinishedAt), asExternal(t))
+	case idemstore.Failed:
+		return fmt.Sprintf("%s failed for good at %s%s%s.", name, clockOf(t.FinishedAt), asExternal(t), because(t))
+	case idemstore.NeedsReview:
+		return fmt.Sprintf("%s needs review: nothing more happens until a person decides%s.", name, because(t))
+	case idemstore.Unknown:
+		return fmt.Sprintf("%s is being checked with the provider: a request may have left and its outcome is not known; "+
+			"it is asked not before %s.", name, clock(t.NextAttemptAt))
+	case idemstore.Started:
+		return fmt.Sprintf("%s is pending: %s.", name, pending(t))
+	}
+	return fmt.Sprintf("%s has the status %s, which this build does not know.", name, printable(string(t.Status)))
+}
+
+func pending(t idemstore.Task) string {
+	switch {
+	case t.LeaseUntil == nil:
+		return "nothing was sent yet; the next attempt starts not before " + clock(t.NextAttemptAt)
+	case t.LeaseUntil.Before(time.Now()):
+		return fmt.Sprintf("attempt %d held it until %s and has not come back; another worker takes it up", t.Attempt, clockOf(t.LeaseUntil))
+	}
+	return fmt.Sprintf("attempt %d is at work and holds it until %s", t.Attempt, clockOf(t.LeaseUntil))
+}
+
+func asExternal(t idemstore.Task) string {
+	if t.ExternalID == "" {
+		return ""
+	}
+	return " as " + printable(t.ExternalID)
+}
+
+func because(t idemstore.Task) string {
+	if t.LastError == "" {
+		return ""
+	}
+	return " (" + printable(t.LastError) + ")"
+}

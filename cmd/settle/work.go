@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/urfave/cli/v3"
+
+	"github.com/settlemq/settle/consumer"
+	"github.com/settlemq/settle/internal/build"
+	"github.com/settlemq/settle/internal/telemetry"
+)
+
+func workCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "work",
+		Usage: "run a worker: take jobs, make their effects happen once, save, ack",
+		Description: `Waits for Postgres and NATS where they are down, now and later. The first SIGINT or SIGTERM drains: running
+jobs get --drain-timeout, and the exit code is 0. The second one ends the process at once; whatever was under
+way then is taken up by another worker.
+
+Traces go where the OTEL_EXPORTER_OTLP_* variables say.`,
+		Flags:  workFlags(),
+		Action: action(0, 0, work),
+	}
+}
+
+func work(ctx context.Context, cmd *cli.Command) error {
+	log := newLog(cmd)
+	if err := checkOrder(cmd); err != nil {
+		return err
+	}
+	if _, err := needed(cmd, "provider-url", variableOf("provider-url")); err != nil {
+		return err
+	}
+	tracing, err := telemetry.Setup(ctx, "settle-worker", log)
+	if err != nil {
+		return wrongUse("%w", err)
+	}
+	defer tracing.Shutdown(context.WithoutCancel(ctx))
+	kinds, err := chosenKinds(cmd, tracing.TracerProvider())
+	if err != nil {
+		return err
+	}
+	probes, err := serveProbes(cmd.String("http-addr"), log)
+	if err != nil {
+		return err
+	}
+	defer probes.stop()
+
+	config := engineConfig(cmd)
+	config.Logger, config.TracerProvider = log, tracing.TracerProvider()
+	log.Info("starting", "version", build.Read().Version, "kinds", len(kinds))
+	return stopped(ctx, connectAndRun(ctx, cmd, config, kinds, probes))
+}
+
+// connectAndRun owns the two connections. The engine has drained when they are closed.
+func connectAndRun(ctx context.Context, cmd *cli.Command, config consumer.Config, kinds []consumer.Definition, probes *probes) error {
+	log := config.Logger
+	pool, err := openPool(ctx, cmd, "settle-worker", true, log)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	conn, err := keepNATS(ctx, cmd, "settle-worker", log)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return runEngine(ctx, pool, conn, config, kinds, probes, log)
+}
+
+func runEngine(ctx context.Context, pool *pgxpool.Pool, conn *nats.Conn, config consumer.Config, kinds []consumer.Definition, probes *probes, log *slog.Logger) error {
+	js, err := openJetStream(conn)
+	if err != nil {
+		return err
+	}
+	engine, err := consumer.New(pool, js, config, kinds...)
+	if err != nil {
+		return wrongUse("%w", err)
+	}
+	probes.readyWhen(engine.Ready)
+	switch err = engine.Run(ctx); {
+	case err == nil:
+		log.Info("stopped")
+	case ctx.Err() == nil:
+		return wrongUse("%w", err) // it waits for everything but settings that cannot work
+	}
+	return err
+}
+
+// engineConfig is everything but logger and tracer.
+func engineConfig(cmd *cli.Command) consumer.Config {
+	return consumer.Config{
+		Slots:         cmd.Int("slots"),
+		AckWait:       cmd.Duration("ack-wait"),
+		Lease:         cmd.Duration("lease"),
+		Policy:        policy(cmd),
+		MaxBody:       cmd.Int("max-body"),
+		MaxAckPending: cmd.Int("max-ack-pending"),
+		Replicas:      cmd.Int("replicas"),
+		DrainTimeout:  cmd.Duration("drain-timeout"),
+	}
+}
+
+// stopped takes an error that is only the end of ctx for what it is: the orderly end that was asked for.
+func stopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		return nil
+	}
+	return err
+}

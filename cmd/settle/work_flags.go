@@ -1,0 +1,102 @@
+package main
+
+import (
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/settlemq/settle/consumer"
+)
+
+// The values of --lease-policy.
+const (
+	leaseStrict  = "strict"
+	leaseLenient = "lenient"
+)
+
+const (
+	anyPositive  = time.Millisecond // where zero would mean the default
+	leastBackoff = 10 * time.Millisecond
+)
+
+// workFlags are all flags of settle work.
+func workFlags() []cli.Flag {
+	flags := append([]cli.Flag{databaseFlag()}, natsFlags()...)
+	flags = append(flags, kindFlags()...)
+	return append(flags,
+		countFlag("slots", "jobs performed at once, per kind and process", consumer.DefaultSlots, 1),
+		durationFlag("ack-wait", "time after which JetStream delivers again, for consumers that are created; at least 1s",
+			consumer.DefaultAckWait, time.Second),
+		durationFlag("lease", "how long an attempt owns its task without a heartbeat; 1s to 1h", 30*time.Second, time.Second),
+		countFlag("max-body", "largest body in `BYTES`", consumer.DefaultMaxBody, 2),
+		countFlag("max-ack-pending", "of consumers that are created", consumer.DefaultMaxAckPending, 1),
+		replicasFlag(),
+		durationFlag("drain-timeout", "grace for running jobs after SIGTERM; saves and acks get a few seconds more",
+			consumer.DefaultDrainTimeout, anyPositive),
+		stringFlag("http-addr", "`HOST:PORT` for /healthz and /readyz; off: none; a taken port: a free one is picked and logged",
+			"127.0.0.1:8089"),
+		logFlag(),
+	)
+}
+
+// kindFlags shape the kinds themselves: which ones, their limits, their provider.
+func kindFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringSliceFlag{
+			Name: "kind", Usage: "only this `KIND`; may be given several times", DefaultText: "all",
+			Sources: from(variableOf("kind")),
+		},
+		choiceFlag("lease-policy", "what a save demands: `POLICY` strict (an unexpired lease) or lenient (only that nobody else "+
+			"has claimed the task); unset: lenient where the kind has a look-up", "", leaseStrict, leaseLenient),
+		durationFlag("deadline", "total time of one perform or look-up; at least 1s", consumer.DefaultDeadline, time.Second),
+		countFlag("max-failures", "unknown sends and crashes before a person is called", consumer.DefaultMaxFailures, 1),
+		durationFlag("max-age", "age at which a task that is not final needs a person; at least 1s", consumer.DefaultMaxAge, time.Second),
+		durationFlag("backoff-min", "first delay after a failure; at least 10ms", consumer.DefaultBackoffMin, leastBackoff),
+		durationFlag("backoff-max", "largest delay; at least 10ms", consumer.DefaultBackoffMax, leastBackoff),
+		durationFlag("retry-after-max", "largest Retry-After of a provider that is obeyed", consumer.DefaultRetryAfterMax, anyPositive),
+		durationFlag("misconfigured-delay", "delay after 401, 403, 404, 405, redirects and TLS name errors",
+			consumer.DefaultMisconfiguredWait, anyPositive),
+		stringFlag("provider-url", "base `URL` of the provider; required to work", ""),
+		durationFlag("provider-timeout", "time of one HTTP call; cut to the deadline", 10*time.Second, anyPositive),
+		boolFlag("provider-keyed", "whether the provider keeps idempotency keys", true),
+		durationFlag("provider-key-lifetime", "how long it keeps them", consumer.DefaultKeyLifetime, anyPositive),
+		durationFlag("absent-after", "time after the last send from which a look-up's \"absent\" counts at a provider without keys",
+			consumer.DefaultAbsentAfter, anyPositive),
+		boolFlag("unkeyed-resend", "whether such an \"absent\" permits sending again; otherwise a person is asked", false),
+		boolFlag("create-orders", "create unknown orders as pending (demo and labs)", false),
+	}
+}
+
+func replicasFlag() cli.Flag {
+	return countFlag("replicas", "of streams that are created; 3 for acknowledged jobs to survive the loss of a server", 1, 1)
+}
+
+// policy is the part of kindFlags that holds for every kind.
+func policy(cmd *cli.Command) consumer.Policy {
+	p := consumer.Policy{
+		Deadline:          cmd.Duration("deadline"),
+		MaxFailures:       cmd.Int("max-failures"),
+		MaxAge:            cmd.Duration("max-age"),
+		BackoffMin:        cmd.Duration("backoff-min"),
+		BackoffMax:        cmd.Duration("backoff-max"),
+		RetryAfterMax:     cmd.Duration("retry-after-max"),
+		MisconfiguredWait: cmd.Duration("misconfigured-delay"),
+	}
+	switch cmd.String("lease-policy") {
+	case leaseStrict:
+		p.Lease = consumer.Strict
+	case leaseLenient:
+		p.Lease = consumer.Lenient
+	}
+	return p
+}
+
+// checkOrder refuses settings that are right alone and wrong together.
+func checkOrder(cmd *cli.Command) error {
+	low, high := cmd.Duration("backoff-min"), cmd.Duration("backoff-max")
+	if low > high {
+		return wrongUse("--backoff-min (%s) is %s, more than --backoff-max (%s), %s",
+			variableOf("backoff-min").Key(), short(low), variableOf("backoff-max").Key(), short(high))
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+// ask asks the provider before anything is sent again, and obeys the look-up table.
+func (a *attempt) ask(ctx context.Context) settlement {
+	if a.task.ExternalID == "" {
+		a.task.ExternalID = a.task.EvidenceID // late proof is asked about like an id of our own
+	}
+	result, verdict, err := a.lookup(ctx)
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, ErrLost):
+		return settlement{verb: silent}
+	case errors.Is(cause, ErrDraining) && verdict == CannotTell:
+		return a.giveBack(ctx, decideOutcome(outcomeFacts{outcome: outcomeDrained}), conclusion{})
+	}
+	d := decideAsk(a.askFacts(verdict))
+	if d.act == sendIt {
+		return a.resend(ctx, d)
+	}
+	return a.commit(ctx, d, conclusion{result: result, err: err, source: LookedUp, verdict: verdict.String(),
+		after: askedFor(err)})
+}
+
+func (a *attempt) lookup(ctx context.Context) (result any, v Verdict, err error) {
+	if a.kind.lookup == nil {
+		return nil, CannotTell, nil
+	}
+	a.deadline = now().Add(a.kind.policy.Deadline)
+	result, err = a.call(ctx, spanLookup, func(ctx context.Context, a *attempt) (any, error) {
+		r, verdict, err := a.kind.lookup(ctx, a)
+		v = verdict
+		a.engine.annotate(ctx, attribute.String(attrVerdict, verdict.String()))
+		return r, err
+	})
+	if err != nil {
+		v = CannotTell
+	}
+	return result, v, err
+}
+
+// askFacts adds this process's own elapsed time to the ages that the database gave: a key is taken for older,
+// and a send for more recent, than it can be.
+func (a *attempt) askFacts(v Verdict) askFacts {
+	p := a.kind.provider
+	usable := p.usableKey(a.kind.policy.Deadline)
+	oldest := a.age.FirstSent + now().Sub(a.claimed)
+	latest := a.age.LastSent + now().Sub(a.known)
+	return askFacts{
+		lookup: a.kind.lookup != nil, verdict: v, knownID: a.task.ExternalID != "",
+		keyed:      !p.Unkeyed,
+		young:      a.age.HasFirstSent && oldest < usable && a.task.Provider == p.Identity,
+		settled:    a.age.HasLastSent && latest >= p.AbsentAfter,
+		absentSeen: a.age.AbsentSeen,
+		permitted:  p.Unkeyed && p.ResendUnkeyed || a.task.ResendOnce,
+	}
+}
+
+// resend looks at the local rows once more, confirms the lease by SQL, and performs with the same key.
+func (a *attempt) resend(ctx context.Context, d decision) settlement {
+	result, done, err := a.check(ctx)
+	switch {
+	case done:
+		return a.conclude(ctx, outcomeDone, conclusion{result: result, source: Checked})
+	case err != nil:
+		return a.conclude(ctx, a.judgeCheck(ctx, err), conclusion{err: err, after: askedFor(err)})
+	}
+	keyUntil, err := a.arm(ctx, d)
+	if err != nil {
+		a.log.WarnContext(ctx, "not armed for a resend; staying silent", "error", err)
+		return settlement{verb: silent}
+	}
+	a.log.InfoContext(ctx, "sending again", "why", d.why)
+	return a.perform(ctx, keyUntil)
+}
+
+// arm confirms that this attempt may send. It returns until when the provider's key protects the resend.
+func (a *attempt) arm(ctx context.Context, d decision) (keyUntil time.Time, err error) {
+	p := a.kind.provider
+	usable := p.usableKey(a.kind.policy.Deadline)
+	ctx, span := a.engine.start(ctx, spanArm)
+	defer func() { endSpan(span, err) }()
+	before := now()
+	armed, err := a.engine.store.Arm(ctx, idemstore.Arm{
+		Fence: a.task.Fence, Lease: a.engine.config.Lease, Keyed: usable > 0, KeyLifetime: usable,
+		Provider: p.Identity, Permitted: p.Unkeyed && p.ResendUnkeyed, Reason: d.why,
+	})
+	if err != nil {
+		return keyUntil, err
+	}
+	a.renewed(before.Add(a.engine.config.Lease))
+	if armed.KeyRest > 0 {
+		keyUntil = before.Add(armed.KeyRest)
+	}
+	return keyUntil, nil
+}
+
+// String names a verdict in spans and audit lines.
+func (v Verdict) String() string {
+	switch v {
+	case Found:
+		return "found"
+	case FoundRefused:
+		return "found refused"
+	case Absent:
+		return "absent"
+	case Running:
+		return "still running"
+	case Contradictory:
+		return "contradictory"
+	case CannotTell:
+	}
+	return "cannot tell"
+}

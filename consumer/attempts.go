@@ -1,0 +1,222 @@
+package consumer
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+// attempt is one claim of a task while this process works on it.
+type attempt struct {
+	*delivery
+	task    idemstore.Task
+	age     idemstore.Age
+	claimed time.Time // before the claim was sent
+	known   time.Time // after it was answered: ages are at least this old
+	job     any
+	trace   string
+
+	deadline time.Time // of the phase that runs now
+	gate     atomic.Pointer[gate]
+	leaseEnd atomic.Pointer[time.Time]
+	saving   atomic.Bool
+	cancel   context.CancelCauseFunc
+
+	answerStatus int
+	answerBody   []byte
+}
+
+// attempt runs a claimed task to its save, and says how the delivery ends.
+func (d *delivery) attempt(ctx context.Context, c idemstore.Claimed, sent time.Time, j job) settlement {
+	a := &attempt{delivery: d, task: c.Task, age: c.Age, claimed: sent, known: now(), trace: traceparent(ctx)}
+	a.log = d.log.With("task", c.Task.TaskID, "attempt", c.Task.Attempt, "provider_key", c.Task.ProviderKey)
+	end := sent.Add(d.engine.config.Lease)
+	a.leaseEnd.Store(&end)
+	ctx, a.cancel = context.WithCancelCause(ctx)
+	defer a.cancel(nil)
+	if cause := d.engine.hold(a); cause != nil {
+		return a.giveBack(ctx, decideOutcome(outcomeFacts{outcome: outcomeDrained}), conclusion{})
+	}
+	defer d.engine.letGo(a)
+
+	a.job = j.value
+	if c.Found != idemstore.Inserted { // the first message of the key decides what the job is, not this one
+		value, err := d.kind.decodeRow(c.Task.Payload)
+		if err != nil {
+			return a.conclude(ctx, outcomeConflict, conclusion{err: fmt.Errorf("stored payload cannot be decoded: %w", err)})
+		}
+		a.job = value
+	}
+	if c.Found == idemstore.Ask {
+		return a.ask(ctx)
+	}
+	return a.performChecked(ctx)
+}
+
+// conclusion is what an attempt brought back.
+type conclusion struct {
+	result  any // nil if there is none
+	err     error
+	after   time.Duration // what the provider asked for
+	source  Source
+	sent    bool // a request of this attempt may have been applied
+	verdict string
+}
+
+// performChecked looks at the local rows and then performs.
+func (a *attempt) performChecked(ctx context.Context) settlement {
+	result, done, err := a.check(ctx)
+	switch {
+	case done:
+		return a.conclude(ctx, outcomeDone, conclusion{result: result, source: Checked})
+	case err != nil:
+		return a.conclude(ctx, a.judgeCheck(ctx, err), conclusion{err: err, after: askedFor(err)})
+	}
+	return a.perform(ctx, time.Time{})
+}
+
+// judgeCheck: nothing can have been sent yet, so anything but a contradiction is tried again. A panic may come
+// again each time, so it costs.
+func (a *attempt) judgeCheck(ctx context.Context, err error) outcome {
+	var p *panicError
+	switch {
+	case errors.As(err, &p):
+		return outcomeUnknown
+	case classOf(err) == classConflict:
+		return outcomeConflict
+	case classOf(err) == classRefused:
+		return outcomeRefused
+	case errors.Is(context.Cause(ctx), ErrLost):
+		return outcomeLost
+	case errors.Is(context.Cause(ctx), ErrDraining):
+		return outcomeDrained
+	}
+	return outcomeNotSent
+}
+
+// perform runs the handler under the total deadline, with the gate open. keyRest is the moment until which the
+// provider's key protects a resend; zero if the send does not rest on it.
+func (a *attempt) perform(ctx context.Context, keyUntil time.Time) settlement {
+	a.deadline = now().Add(a.kind.policy.Deadline)
+	g := newGate(*a.leaseEnd.Load(), a.deadline, a.kind.provider.AppliedNothing)
+	if !keyUntil.IsZero() {
+		g.limitKeyAge(keyUntil)
+	}
+	a.engine.opened(a, g)
+
+	result, err := a.call(withGate(ctx, g), spanPerform, a.kind.perform)
+	out := a.judge(ctx, g, err)
+	return a.conclude(ctx, out, conclusion{result: result, err: err, after: askedFor(err), source: Performed,
+		sent: g.judgement() == maybeApplied})
+}
+
+// call runs a handler function with a deadline and contains its panics. A handler that ignores its context is
+// left behind: it keeps its slot until it returns, and can no longer send.
+func (a *attempt) call(ctx context.Context, name string, f func(context.Context, *attempt) (any, error)) (any, error) {
+	ctx, span := a.engine.start(ctx, name, attribute.String(attrKey, a.task.Key), attribute.Int(attrAttempt, a.task.Attempt),
+		attribute.String(attrProviderKey, a.task.ProviderKey))
+	ctx, cancel := context.WithDeadlineCause(ctx, a.deadline, ErrDeadline)
+	defer cancel()
+	type returned struct {
+		result any
+		err    error
+	}
+	done := make(chan returned, 1)
+	a.engine.handlers.Add(1)
+	go func() {
+		defer a.engine.handlers.Done()
+		result, err := contain(func() (any, error) { return f(ctx, a) })
+		done <- returned{result, err}
+	}()
+	select {
+	case r := <-done:
+		endSpan(span, r.err)
+		return r.result, r.err
+	case <-ctx.Done():
+	}
+	select {
+	case r := <-done:
+		endSpan(span, r.err)
+		return r.result, r.err
+	case <-a.engine.after(handlerGrace):
+		err := fmt.Errorf("handler ignores its context: %w", context.Cause(ctx))
+		endSpan(span, err)
+		return nil, err
+	}
+}
+
+// handlerGrace is how long a handler may take to return after its context ended.
+const handlerGrace = time.Second
+
+// judge turns what a handler returned, and what the gate saw, into an outcome.
+func (a *attempt) judge(ctx context.Context, g *gate, err error) outcome {
+	if g.cause() == nil && !g.sent() {
+		g.shut(ErrDeadline) // the handler is done: from here on "nothing was sent" is a fact
+	}
+	return judge(judgeFacts{
+		err: err, seen: g.judgement(), refused: g.refused(), cause: g.cause(),
+		lost:     errors.Is(context.Cause(ctx), ErrLost) || errors.Is(g.cause(), ErrLost),
+		draining: errors.Is(context.Cause(ctx), ErrDraining),
+	})
+}
+
+func (a *attempt) maySend() error {
+	if a == nil {
+		return nil
+	}
+	g := a.gate.Load()
+	if g == nil {
+		return fmt.Errorf("send gate: a look-up must not send: %w", ErrLost)
+	}
+	return g.pass()
+}
+
+func (a *attempt) saveExternalID(ctx context.Context, id string) (err error) {
+	if a == nil {
+		return nil
+	}
+	ctx, span := a.engine.start(ctx, spanSaveExternalID, attribute.String(attrExternalID, id))
+	defer func() { endSpan(span, err) }()
+	err = a.engine.store.SaveExternalID(context.WithoutCancel(ctx), a.task.Fence, id, a.trace)
+	if errors.Is(err, idemstore.ErrLost) {
+		a.lose(ctx)
+		return fmt.Errorf("save external id: %w", ErrLost)
+	}
+	return err
+}
+
+func (a *attempt) keepAnswer(status int, body []byte) {
+	if a == nil {
+		return
+	}
+	a.answerStatus, a.answerBody = status, body
+}
+
+// lose shuts the gate and cancels the handler: the task is another attempt's, or may be by now.
+func (a *attempt) lose(ctx context.Context) {
+	if g := a.gate.Load(); g != nil {
+		g.shut(ErrLost)
+	}
+	a.cancel(ErrLost)
+	addEvent(ctx, eventLeaseLost)
+}
+
+// jittered is the delay of this kind's policy for the counts on the row.
+func (a *attempt) jittered(w wait, cost int, hint time.Duration) time.Duration {
+	return a.kind.policy.delay(w, counts{failures: a.task.Failures + cost, attempts: a.task.Attempt, hint: hint,
+		jitter: rand.Float64()})
+}
+
+// conflictDetail names both contents of a key by their hashes.
+func conflictDetail(j job, t idemstore.Task) string {
+	return fmt.Sprintf("task %d has content %s (message %d of %s), this message has %s", t.TaskID,
+		hex.EncodeToString(t.Hash)[:16], t.Origin.Sequence, t.Origin.Stream, hex.EncodeToString(j.hash)[:16])
+}

@@ -1,0 +1,301 @@
+package consumer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+// Bounds of what is stored of an outcome.
+const (
+	maxErrorText = 2 << 10
+	maxResult    = 64 << 10
+	maxAnswer    = 4 << 10
+
+	maxExternalID = 512
+)
+
+// conclude turns an outcome into a decision and commits it.
+func (a *attempt) conclude(ctx context.Context, out outcome, c conclusion) settlement {
+	p := a.kind.provider
+	young := a.age.HasFirstSent && a.task.Provider == p.Identity &&
+		a.age.FirstSent+now().Sub(a.claimed) < p.usableKey(a.kind.policy.Deadline)
+	d := decideOutcome(outcomeFacts{outcome: out, unsure: a.task.Unsure, replays: young && !p.ForgetsRefusals, sent: c.sent})
+	switch d.act {
+	case giveBack:
+		return a.giveBack(ctx, d, c)
+	case nothing:
+		a.leaveEvidence(ctx, c.result)
+		a.log.WarnContext(ctx, "lease lost; staying silent", "error", errorText(c.err))
+		return settlement{verb: silent}
+	case saveIt, sendIt:
+	}
+	return a.commit(ctx, d, c)
+}
+
+// commit saves a decision, with the local rows and events of a final one, and says how the delivery ends.
+func (a *attempt) commit(ctx context.Context, d decision, c conclusion) settlement {
+	a.saving.Store(true) // the heartbeat leaves the row alone from here on
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+	defer cancel()
+	s, err := a.saveOf(d, c)
+	if err != nil { // Commit itself failed: the effect is real, its booking is not
+		return a.unbooked(ctx, c, err)
+	}
+	saved, err := a.save(ctx, s)
+	var local *idemstore.LocalRowsError
+	switch {
+	case err == nil:
+		return a.saved(ctx, d, s, saved)
+	case errors.As(err, &local):
+		return a.unbooked(ctx, c, err)
+	case errors.Is(err, idemstore.ErrOtherExternalID):
+		return a.twoEffects(ctx, c, s.ExternalID)
+	}
+	return a.notSaved(ctx, c, err)
+}
+
+// saveTimeout bounds a save with its repetitions; at a drain the process waits this much longer.
+const saveTimeout = 10 * time.Second
+
+// save runs the save under a span of its own, and again after errors that leave nothing committed, while time
+// remains: giving up early would only trade a stored result for a look-up.
+func (a *attempt) save(ctx context.Context, s idemstore.Save) (out idemstore.Saved, err error) {
+	ctx, span := a.engine.start(ctx, spanSave, attribute.String(attrStatus, string(s.Status)),
+		attribute.String(attrExternalID, s.ExternalID))
+	defer func() { endSpan(span, err) }()
+	for {
+		saved, err := a.engine.store.Save(ctx, s)
+		var local *idemstore.LocalRowsError
+		switch {
+		case err == nil:
+			return saved[0], nil
+		case errors.Is(err, idemstore.ErrLost), errors.Is(err, idemstore.ErrOtherExternalID), errors.As(err, &local):
+			return out, err
+		}
+		a.log.WarnContext(ctx, "save failed; trying again", "error", err)
+		select {
+		case <-ctx.Done():
+			return out, err
+		case <-a.engine.after(saveAgain):
+		}
+	}
+}
+
+const saveAgain = 200 * time.Millisecond
+
+// saveFor is what every save of this attempt has in common.
+func (a *attempt) saveFor(d decision, cause error) idemstore.Save {
+	s := idemstore.Save{
+		Fence: a.task.Fence, Kind: a.task.Kind, Key: a.task.Key, Strict: a.kind.policy.Lease == Strict,
+		Status: d.status, MayBeApplied: d.applied, Reason: d.why, Trace: a.trace,
+		Cost: d.cost, MaxFailures: a.kind.policy.MaxFailures, Retention: a.kind.policy.Retention,
+		ProviderStatus: a.answerStatus, LastError: errorText(cause), ErrorClass: errorClassOf(cause),
+	}
+	s.Answer, _ = cleanText(a.answerBody, maxAnswer)
+	return s
+}
+
+// saveOf puts together what is stored.
+func (a *attempt) saveOf(d decision, c conclusion) (idemstore.Save, error) {
+	p := a.kind.provider
+	s := a.saveFor(d, c.err)
+	s.AbsentNow, s.ClearAbsent = d.absentNow, c.verdict != "" && c.verdict != Absent.String()
+	s.Delay = a.jittered(d.wait, d.cost, c.after)
+	if d.settled && p.usableKey(a.kind.policy.Deadline) == 0 {
+		s.Settle = p.AbsentAfter
+	}
+	if err := a.addResult(&s, c.result); err != nil {
+		return s, err
+	}
+	if !d.status.Final() || a.kind.commit == nil {
+		return s, nil
+	}
+	return s, a.addWrites(&s, c)
+}
+
+// addResult stores what the handler brought back. Next to an outcome that is not final it counts only if it has
+// an external id: handlers return an empty result beside most errors.
+func (a *attempt) addResult(s *idemstore.Save, result any) error {
+	if result == nil {
+		return nil
+	}
+	raw, err := json.Marshal(result)
+	if err != nil {
+		return fmt.Errorf("encode result: %w", err)
+	}
+	id, err := contain(func() (string, error) { return a.kind.externalID(result), nil })
+	if err != nil {
+		return fmt.Errorf("take external id: %w", err)
+	}
+	if !s.Status.Final() && id == "" {
+		return nil
+	}
+	s.Result, s.ResultAltered = cleanJSON(raw, maxResult)
+	s.ExternalID, _ = cleanText([]byte(id), maxExternalID)
+	return nil
+}
+
+// addWrites lets the kind queue its local rows and events.
+func (a *attempt) addWrites(s *idemstore.Save, c conclusion) error {
+	w := &Writes{}
+	f := final{job: a.job, result: c.result, key: a.task.Key, taskID: a.task.TaskID, attempt: a.task.Attempt,
+		externalID: s.ExternalID, source: c.source}
+	if s.Status == idemstore.Failed {
+		f.refused = or(errorText(c.err), "refused by the provider")
+	}
+	if _, err := contain(func() (any, error) { return nil, a.kind.commit(w, f) }); err != nil {
+		return fmt.Errorf("commit of kind %s: %w", a.kind.name, err)
+	}
+	for _, x := range w.statements {
+		s.Writes = append(s.Writes, idemstore.Statement{SQL: x.sql, Args: x.args})
+	}
+	for _, x := range w.emits {
+		payload, err := json.Marshal(x.payload)
+		if err != nil {
+			return fmt.Errorf("encode event %s: %w", x.subject, err)
+		}
+		s.Emits = append(s.Emits, idemstore.Emit{Subject: x.subject, Key: x.key, Payload: payload, Trace: a.trace})
+	}
+	return nil
+}
+
+// saved ends a delivery whose outcome is committed.
+func (a *attempt) saved(ctx context.Context, d decision, s idemstore.Save, saved idemstore.Saved) settlement {
+	level := slog.LevelInfo
+	if d.alert || saved.Status == idemstore.NeedsReview {
+		level = slog.LevelError
+	}
+	annotateDelivery(a.span, saved.Status, s.ExternalID, or(d.why, string(saved.Status)))
+	v := d.verb(saved.Status)
+	a.log.Log(ctx, level, "saved", "status", string(saved.Status), "external_id", s.ExternalID, "why", d.why,
+		"error", s.LastError, "failures", saved.Failures, "settle", v.String())
+	return settlement{verb: v, delay: max(saved.Wait, time.Millisecond)}
+}
+
+// unbooked parks a task whose effect is real and whose local rows the database refuses: a retry runs only Commit.
+func (a *attempt) unbooked(ctx context.Context, c conclusion, cause error) settlement {
+	d := decideOutcome(outcomeFacts{outcome: outcomeUnbooked})
+	s := a.saveFor(d, cause)
+	s.ErrorClass = "not_booked"
+	if err := a.addResult(&s, c.result); err != nil {
+		s.LastError = errorText(errors.Join(cause, err))
+	}
+	return a.park(ctx, d, s, c)
+}
+
+// twoEffects parks a task whose row has one external id while this attempt brings another.
+func (a *attempt) twoEffects(ctx context.Context, c conclusion, second string) settlement {
+	d := decideOutcome(outcomeFacts{outcome: outcomeTwoEffects})
+	s := a.saveFor(d, c.err)
+	s.ErrorClass, s.EvidenceID = "two_effects", second
+	return a.park(ctx, d, s, c)
+}
+
+// park saves a needs_review that replaces an outcome that could not be saved.
+func (a *attempt) park(ctx context.Context, d decision, s idemstore.Save, c conclusion) settlement {
+	saved, err := a.save(ctx, s)
+	if err != nil {
+		return a.notSaved(ctx, c, err)
+	}
+	return a.saved(ctx, d, s, saved)
+}
+
+// notSaved: the task is another's, or nobody knows whether the save went through. Either way this delivery is
+// silent; the row decides when the message comes again.
+func (a *attempt) notSaved(ctx context.Context, c conclusion, err error) settlement {
+	a.log.WarnContext(ctx, "not saved; staying silent", "error", err)
+	if errors.Is(err, idemstore.ErrLost) {
+		addEvent(ctx, eventLeaseLost)
+		a.leaveEvidence(ctx, c.result)
+	}
+	return settlement{verb: silent}
+}
+
+// leaveEvidence keeps an external id that this attempt learnt although the task is not its own any more.
+func (a *attempt) leaveEvidence(ctx context.Context, result any) {
+	if result == nil {
+		return
+	}
+	id, err := contain(func() (string, error) { return a.kind.externalID(result), nil })
+	if err != nil || id == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+	defer cancel()
+	id, _ = cleanText([]byte(id), maxExternalID)
+	err = a.engine.store.SaveExternalID(ctx, a.task.Fence, id, a.trace)
+	a.log.WarnContext(ctx, "external id left as evidence", "external_id", id, "answer", err)
+}
+
+// giveBack releases a task that this attempt surely did not touch.
+func (a *attempt) giveBack(ctx context.Context, d decision, c conclusion) settlement {
+	a.saving.Store(true)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+	defer cancel()
+	delay := a.jittered(d.wait, 0, c.after)
+	ctx, span := a.engine.start(ctx, spanRelease)
+	status, err := a.engine.store.Release(ctx, idemstore.Release{Fence: a.task.Fence, Kind: a.task.Kind, Key: a.task.Key,
+		Delay: delay, LastError: errorText(c.err), ErrorClass: errorClassOf(c.err), Reason: d.why, Trace: a.trace})
+	endSpan(span, err)
+	if err != nil {
+		return a.notSaved(ctx, c, err)
+	}
+	annotateDelivery(a.span, status, "", "given back unsent")
+	level := slog.LevelInfo
+	if d.alert {
+		level = slog.LevelError
+	}
+	a.log.Log(ctx, level, "given back unsent", "status", string(status), "error", errorText(c.err), "delay", delay)
+	return settlement{verb: nak, delay: delay}
+}
+
+// errorText is an error as it may be stored and logged: bounded and clean.
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	text, _ := cleanText([]byte(err.Error()), maxErrorText)
+	return text
+}
+
+// errorClassOf names the kind of an error for filters.
+func errorClassOf(err error) string {
+	var p *panicError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &p):
+		return "panic"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrDeadline):
+		return "timeout"
+	}
+	return classOf(err).String()
+}
+
+// String names an error class.
+func (c errorClass) String() string {
+	switch c {
+	case classRefused:
+		return "refused"
+	case classAccepted:
+		return "accepted"
+	case classNotSent:
+		return "not_sent"
+	case classMisconfigured:
+		return "misconfigured"
+	case classConflict:
+		return "conflict"
+	case classDone:
+		return "done"
+	case classNone:
+	}
+	return "unknown"
+}

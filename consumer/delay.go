@@ -1,0 +1,56 @@
+package consumer
+
+import "time"
+
+// counts are what a delay grows with: all of them stored, so that any process computes the same.
+type counts struct {
+	failures, attempts int
+	hint               time.Duration // what the provider, or the row, asks for
+	jitter             float64       // in [0, 1)
+}
+
+// delay is a pure function of the stored counts. Delays grow by doubling from BackoffMin to BackoffMax, and half
+// of each is jitter.
+func (p Policy) delay(w wait, c counts) time.Duration {
+	switch w {
+	case waitNone:
+		return 0
+	case waitShort:
+		return spread(p.BackoffMin, c.jitter)
+	case waitFailures:
+		return spread(p.backoff(c.failures), c.jitter)
+	case waitAttempts:
+		return spread(p.backoff(c.attempts-1), c.jitter)
+	case waitAsked:
+		return max(spread(p.backoff(max(c.failures, c.attempts-1)), c.jitter), p.clampAsked(c.hint))
+	case waitPoll:
+		return max(min(p.clampAsked(c.hint), p.BackoffMax), p.BackoffMin)
+	case waitLong:
+		return p.MisconfiguredWait/2 + spread(p.MisconfiguredWait/2, c.jitter)
+	case waitRest, waitDue:
+		return min(max(c.hint, p.BackoffMin), p.BackoffMax) + time.Duration(c.jitter*float64(p.BackoffMin))
+	}
+	return p.BackoffMax
+}
+
+// clampAsked bounds what a provider asks for; nonsense counts as nothing asked.
+func (p Policy) clampAsked(d time.Duration) time.Duration {
+	return min(max(d, 0), p.RetryAfterMax)
+}
+
+// backoff doubles from BackoffMin, n times, up to BackoffMax.
+func (p Policy) backoff(n int) time.Duration {
+	d := p.BackoffMin
+	for range n {
+		if d >= p.BackoffMax/2 {
+			return p.BackoffMax
+		}
+		d *= 2
+	}
+	return min(d, p.BackoffMax)
+}
+
+// spread is d with its upper half random.
+func spread(d time.Duration, jitter float64) time.Duration {
+	return d/2 + time.Duration(jitter*float64(d/2))
+}

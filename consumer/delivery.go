@@ -1,0 +1,148 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+// delivery is one try of JetStream at a message: receive, decode, claim, then an attempt or an answer, settle.
+type delivery struct {
+	engine    *Engine
+	kind      *kind
+	msg       jetstream.Msg
+	meta      *jetstream.MsgMetadata
+	span      trace.Span
+	oursUntil atomic.Pointer[time.Time]
+	log       *slog.Logger
+}
+
+// handle runs one delivery to its end.
+func (e *Engine) handle(ctx context.Context, k *kind, msg jetstream.Msg, received time.Time) {
+	meta, err := msg.Metadata()
+	if err != nil {
+		e.log.ErrorContext(ctx, "message without JetStream metadata left alone", "kind", k.name, "error", err)
+		return
+	}
+	d := &delivery{engine: e, kind: k, msg: msg, meta: meta}
+	d.log = e.log.With("kind", k.name, "sequence", meta.Sequence.Stream, "delivered", meta.NumDelivered)
+	d.keepUntil(received)
+
+	ctx, d.span = e.startDelivery(ctx, d)
+	defer d.span.End()
+	s := d.run(ctx)
+	d.span.SetAttributes(attribute.String(attrVerb, s.verb.String()))
+	d.settle(context.WithoutCancel(ctx), s)
+}
+
+// run decodes and claims, and says how the delivery ends.
+func (d *delivery) run(ctx context.Context) settlement {
+	j, err := d.kind.read(d.msg.Data(), d.engine.config.MaxBody)
+	if err != nil {
+		d.span.SetAttributes(attribute.String(attrRefusal, string(refusalReason(err))))
+		return d.refuse(ctx, idemstore.Refusal{}, err)
+	}
+	d.span.SetAttributes(attribute.String(attrKey, j.key))
+	d.log = d.log.With("key", j.key)
+	claimed, sent, err := d.claim(ctx, j)
+	if err != nil {
+		return d.notClaimed(ctx, err)
+	}
+	describe(d.span, claimed)
+	switch claimed.Found {
+	case idemstore.Inserted, idemstore.Perform, idemstore.Ask:
+		linkTo(d.span, claimed.PreviousTrace)
+		return d.attempt(ctx, claimed, sent, j)
+	case idemstore.Conflicting:
+		return d.refuse(ctx, idemstore.Refusal{Key: j.key, TaskID: claimed.Task.TaskID}, &refusalError{
+			reason: idemstore.Conflict, detail: conflictDetail(j, claimed.Task)})
+	}
+	return d.answer(ctx, claimed)
+}
+
+// claim asks for an attempt at the key. sent is a moment before the claim left: the lease cannot have begun
+// earlier.
+func (d *delivery) claim(ctx context.Context, j job) (c idemstore.Claimed, sent time.Time, err error) {
+	ctx, span := d.engine.start(ctx, spanClaim)
+	defer func() { endSpan(span, err) }()
+	sent = now()
+	found, err := d.engine.store.Claim(ctx, idemstore.Claim{
+		Kind: d.kind.name, Key: j.key, Token: uuid.New(), Payload: j.payload, Hash: j.hash, HashAlgorithm: hashAlgorithm,
+		Provider:    d.kind.provider.Identity,
+		ProviderKey: providerKey(d.kind.name, j.key, d.kind.provider.KeyPrefix),
+		Refs:        j.refs,
+		Origin:      idemstore.Origin{Stream: d.meta.Stream, Sequence: d.meta.Sequence.Stream, Stored: d.meta.Timestamp},
+		Reply:       replySubject(d.msg.Headers()),
+		OriginTrace: originTrace(d.msg.Headers()), Trace: traceparent(ctx),
+		Lease: d.engine.config.Lease, MaxAge: d.kind.policy.MaxAge, MaxFailures: d.kind.policy.MaxFailures,
+	})
+	if err != nil {
+		return c, sent, err
+	}
+	span.SetAttributes(attribute.String(attrFound, string(found[0].Found)))
+	return found[0], sent, nil
+}
+
+// notClaimed: without an answer from the database nothing is known, so nothing is done. If the claim may have been
+// committed the delivery stays silent, for a nak would bring the message back while that lease still runs.
+func (d *delivery) notClaimed(ctx context.Context, err error) settlement {
+	d.engine.database.failed(err)
+	if errors.Is(err, idemstore.ErrUnanswered) {
+		d.log.WarnContext(ctx, "claim not answered; staying silent", "error", err)
+		return settlement{verb: silent}
+	}
+	wait := d.kind.policy.delay(waitFailures, counts{failures: int(d.meta.NumDelivered) - 1, jitter: rand.Float64()})
+	d.log.WarnContext(ctx, "claim failed; giving the message back", "error", err, "delay", wait)
+	return settlement{verb: nak, delay: wait}
+}
+
+// answer ends a delivery that got no attempt.
+func (d *delivery) answer(ctx context.Context, c idemstore.Claimed) settlement {
+	a := answerTo(c.Found)
+	wait := d.kind.policy.delay(a.wait, counts{hint: c.Wait, jitter: rand.Float64()})
+	level := slog.LevelInfo
+	if a.alert {
+		level = slog.LevelError
+	}
+	d.log.Log(ctx, level, "answered from the row", "task", c.Task.TaskID, "found", string(c.Found),
+		"status", string(c.Task.Status), "attempt", c.Task.Attempt, "external_id", c.Task.ExternalID,
+		"settle", a.verb.String(), "delay", wait)
+	return settlement{verb: a.verb, delay: wait}
+}
+
+// refuse keeps a message that is not accepted and then ends it. Without the line there is no term: the message
+// would be lost.
+func (d *delivery) refuse(ctx context.Context, r idemstore.Refusal, cause error) settlement {
+	reason := refusalReason(cause)
+	ctx, span := d.engine.start(ctx, spanRefuse, attribute.String(attrRefusal, string(reason)))
+	r.Kind, r.Reason, r.Subject = d.kind.name, reason, d.msg.Subject()
+	r.Detail = errorText(cause)
+	r.Origin = idemstore.Origin{Stream: d.meta.Stream, Sequence: d.meta.Sequence.Stream, Stored: d.meta.Timestamp}
+	r.Headers, r.Body = d.msg.Headers(), d.msg.Data()
+	err := d.engine.store.Refuse(ctx, r)
+	endSpan(span, err)
+	if err != nil {
+		return d.notClaimed(ctx, err)
+	}
+	d.log.WarnContext(ctx, "message refused", "reason", string(reason), "detail", r.Detail)
+	return settlement{verb: term}
+}
+
+// refusalReason is the reason of a refusal; an error that does not say is a malformed message.
+func refusalReason(err error) idemstore.Reason {
+	var r *refusalError
+	if errors.As(err, &r) {
+		return r.reason
+	}
+	return idemstore.Malformed
+}

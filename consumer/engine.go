@@ -1,0 +1,212 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+// Engine takes jobs of its kinds from JetStream. Make it with New, run it with Run, once.
+type Engine struct {
+	config Config
+	pool   *pgxpool.Pool
+	store  *idemstore.Store
+	js     jetstream.JetStream
+	kinds  []*kind
+	log    *slog.Logger
+	tracer trace.Tracer
+
+	held       holdings
+	database   health
+	deliveries sync.WaitGroup // from receive to settle
+	handlers   sync.WaitGroup // handler calls; one that ignores its context outlives its delivery
+	running    atomic.Bool
+}
+
+// kind is a definition while an engine serves it.
+type kind struct {
+	*definition
+	slots    chan struct{}
+	ackWait  atomic.Int64 // nanoseconds, as the server has it
+	consumer atomic.Pointer[jetstream.Consumer]
+	bound    atomic.Bool // the consumer was there at the last pull
+}
+
+func (k *kind) setAckWait(d time.Duration) { k.ackWait.Store(int64(d)) }
+func (k *kind) ackWaitNow() time.Duration  { return time.Duration(k.ackWait.Load()) }
+
+// New checks a configuration and the kinds against each other. It connects to nothing; the pool and js stay the
+// caller's. The error names every field and kind that is wrong.
+func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definition) (*Engine, error) {
+	c = c.withDefaults()
+	defs, err := defineAll(c, kinds)
+	if err := errors.Join(c.check(), err); err != nil {
+		return nil, err
+	}
+	if pool == nil || js == nil {
+		return nil, errors.New("consumer: New needs a pool and a JetStream")
+	}
+	e := &Engine{config: c, pool: pool, store: idemstore.New(pool, c.Lease), js: js, log: c.Logger,
+		tracer: c.TracerProvider.Tracer(scopeName)}
+	e.database.log = c.Logger
+	for _, d := range defs {
+		k := &kind{definition: d, slots: make(chan struct{}, c.Slots)}
+		k.setAckWait(c.AckWait)
+		e.kinds = append(e.kinds, k)
+	}
+	return e, nil
+}
+
+// Run serves until ctx ends, and then drains: it stops taking messages, gives back what has sent nothing, waits up
+// to Config.DrainTimeout for the rest, saves and acks, and returns nil. It returns early with an error only where
+// it cannot serve at all: a wrong schema, a consumer whose settings are unsafe, clashing key prefixes. A database
+// or broker that is away is waited for. Run blocks and may be called once.
+func (e *Engine) Run(ctx context.Context) error {
+	if !e.running.CompareAndSwap(false, true) {
+		return errors.New("consumer: Run was called twice")
+	}
+	if err := e.prepare(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	beating, stopBeating := context.WithCancel(work)
+	var background sync.WaitGroup
+	background.Go(func() { e.heartbeat(beating) })
+	for _, k := range e.kinds {
+		background.Go(func() { e.take(ctx, work, k) })
+	}
+	e.log.InfoContext(ctx, "serving", "kinds", len(e.kinds), "slots", e.config.Slots)
+	<-ctx.Done()
+	err := e.drain(work, stop)
+	stopBeating()
+	background.Wait()
+	return err
+}
+
+// prepare makes sure of schema, prefixes, streams and consumers. It waits for servers that are away.
+func (e *Engine) prepare(ctx context.Context) error {
+	steps := []struct {
+		what string
+		do   func(context.Context) error
+	}{
+		{"schema", e.store.CheckSchema},
+		{"key prefixes", e.ownPrefixes},
+		{"streams", func(ctx context.Context) error { return EnsureStreams(ctx, e.js, e.config) }},
+		{"consumers", e.bindAll},
+	}
+	for _, s := range steps {
+		if err := e.insist(ctx, s.what, s.do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insist runs a step until it succeeds or fails for good. It returns nil when ctx ends.
+func (e *Engine) insist(ctx context.Context, what string, do func(context.Context) error) error {
+	for n := 0; ctx.Err() == nil; n++ {
+		err := do(ctx)
+		var fatal *fatalError
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, idemstore.ErrSchema), errors.As(err, &fatal):
+			return fmt.Errorf("%s: %w", what, err)
+		case ctx.Err() != nil:
+			return nil
+		}
+		wait := e.config.Policy.delay(waitFailures, counts{failures: min(n, 5)})
+		e.log.WarnContext(ctx, "not ready; waiting", "what", what, "error", err, "again_in", wait)
+		select {
+		case <-ctx.Done():
+		case <-e.after(wait):
+		}
+	}
+	return nil
+}
+
+// fatalError is a finding that waiting does not mend.
+type fatalError struct{ error }
+
+// Unwrap gives the finding.
+func (e *fatalError) Unwrap() error { return e.error }
+
+func (e *Engine) ownPrefixes(ctx context.Context) error {
+	for _, k := range e.kinds {
+		if k.provider.KeyPrefix == "" {
+			continue
+		}
+		err := e.store.OwnPrefix(ctx, idemstore.Prefix{Provider: k.provider.Identity, Prefix: k.provider.KeyPrefix, Kind: k.name})
+		if errors.Is(err, idemstore.ErrPrefixTaken) {
+			return &fatalError{err}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drain ends the work in hand, in this order: nothing new is sent, what is under way gets its grace, then it is
+// cut short. Saves and acks have limits of their own beyond that.
+func (e *Engine) drain(work context.Context, stop context.CancelCauseFunc) error {
+	e.log.InfoContext(work, "draining", "jobs", e.held.count(), "grace", e.config.DrainTimeout)
+	e.held.drain()
+	if e.waited(&e.deliveries, e.config.DrainTimeout) {
+		return e.abandoned()
+	}
+	e.held.shutAll(ErrDraining)
+	stop(ErrDraining)
+	if !e.waited(&e.deliveries, handlerGrace+saveTimeout+ackTimeout) {
+		return errors.New("drain: some deliveries did not end; their messages come again")
+	}
+	return e.abandoned()
+}
+
+// abandoned reports handlers that have not returned although their context ended.
+func (e *Engine) abandoned() error {
+	if !e.waited(&e.handlers, handlerGrace) {
+		return errors.New("drain: a handler ignores its context and is left running; it can no longer send")
+	}
+	return nil
+}
+
+// waited reports whether the group ended within d. The goroutine that waits ends with the group.
+func (e *Engine) waited(group *sync.WaitGroup, d time.Duration) bool {
+	done := make(chan struct{})
+	go func() { group.Wait(); close(done) }()
+	select {
+	case <-done:
+		return true
+	case <-e.after(d):
+		return false
+	}
+}
+
+// after is time.After.
+func (e *Engine) after(d time.Duration) <-chan time.Time { return time.After(d) }
+
+// Ready returns nil while the engine serves: all consumers bound, the database answering, leases renewed. The
+// error says what is missing. It does not block.
+func (e *Engine) Ready() error {
+	if !e.running.Load() {
+		return errors.New("not running")
+	}
+	for _, k := range e.kinds {
+		if !k.bound.Load() {
+			return fmt.Errorf("consumer of kind %s is not bound", k.name)
+		}
+	}
+	return e.database.state()
+}

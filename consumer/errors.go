@@ -1,0 +1,89 @@
+package consumer
+
+import (
+	"errors"
+	"time"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+// Verdict is what a look-up says about an effect. The zero value guesses nothing.
+type Verdict int
+
+// The verdicts.
+const (
+	CannotTell    Verdict = iota // no answer, or one that settles nothing
+	Found                        // it happened, with the content that was asked for
+	FoundRefused                 // the provider refused it, for good
+	Absent                       // the provider says that it does not know it
+	Running                      // it is still under way
+	Contradictory                // it happened with other content, or twice
+)
+
+// Outcome errors. A handler returns one of these to say what it knows; every other error means unknown.
+//
+//	Refused       the provider said no, for good (a declined card). The result is stored and replayed.
+//	Accepted      the provider took it and is not done (202). The external id is polled.
+//	NotSent       nothing left. A claim: it counts only where the engine's own judgement agrees.
+//	Misconfigured our side is set up wrongly (403, 404, redirect). Tried again much later, with an alert.
+//	Conflict      contradictory data, or a record that must exist does not. A person decides.
+type outcomeError struct {
+	class errorClass
+	after time.Duration
+	err   error
+}
+
+type errorClass int
+
+const (
+	classNone errorClass = iota // not made by a constructor: unknown
+	classRefused
+	classAccepted
+	classNotSent
+	classMisconfigured
+	classConflict
+	classDone // no error
+)
+
+func (e *outcomeError) Error() string { return e.err.Error() }
+func (e *outcomeError) Unwrap() error { return e.err }
+
+// Refused says that the provider refused for good and that a repeat would be refused as well.
+func Refused(err error) error { return &outcomeError{class: classRefused, err: err} }
+
+// Accepted says that the provider has accepted the job and is not done with it; it is asked again after poll
+// (at least the back-off minimum). The result must carry the external id.
+func Accepted(poll time.Duration) error {
+	return &outcomeError{class: classAccepted, after: poll, err: errors.New("accepted, not done yet")}
+}
+
+// NotSent says that no request left, or that the provider surely applied none. The engine believes it only if
+// it saw the same itself, at the gate and on the connection; otherwise the outcome is unknown.
+func NotSent(err error) error { return &outcomeError{class: classNotSent, err: err} }
+
+// NotSentAfter is NotSent with the provider's wish not to be called again before d has passed (Retry-After).
+func NotSentAfter(d time.Duration, err error) error {
+	return &outcomeError{class: classNotSent, after: d, err: err}
+}
+
+// UnknownAfter says that the outcome is unknown, as any other error would, and that the provider asked not to
+// be called again before d has passed (Retry-After of a 503).
+func UnknownAfter(d time.Duration, err error) error {
+	return &outcomeError{class: classNone, after: d, err: err}
+}
+
+// Misconfigured says that retrying soon cannot help: wrong address, missing right, a redirect.
+func Misconfigured(err error) error { return &outcomeError{class: classMisconfigured, err: err} }
+
+// Conflict says that the data contradict each other or that a record is missing: a person has to look.
+func Conflict(err error) error { return &outcomeError{class: classConflict, err: err} }
+
+// Reasons why nothing may leave any more, as causes of a cancelled attempt and errors of MaySend.
+var (
+	// ErrLost: the lease is over or was not confirmed in time, or another attempt has the task.
+	ErrLost = idemstore.ErrLost
+	// ErrDraining: the process is stopping and this attempt has not sent anything yet.
+	ErrDraining = errors.New("draining: nothing more is sent")
+	// ErrDeadline: the total time of one attempt, or the safe age of the provider's key, has passed.
+	ErrDeadline = errors.New("deadline of the attempt has passed")
+)

@@ -1,0 +1,189 @@
+package consumer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+// One loop per process keeps both clocks of every attempt: it renews the leases of all held tasks in one
+// statement, and then tells the broker about those that it still holds. An attempt whose renewal was not
+// confirmed in time has its gate shut and its context cancelled, and its delivery goes silent.
+
+// holdings are the attempts that this process works on. They are a list of whom to renew; what they hold is
+// decided by their rows.
+type holdings struct {
+	mu       sync.Mutex
+	attempts map[*attempt]struct{}
+	draining bool
+}
+
+// hold adds an attempt, or returns why no attempt may begin any more.
+func (e *Engine) hold(a *attempt) error {
+	h := &e.held
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.draining {
+		return ErrDraining
+	}
+	if h.attempts == nil {
+		h.attempts = map[*attempt]struct{}{}
+	}
+	h.attempts[a] = struct{}{}
+	return nil
+}
+
+func (e *Engine) letGo(a *attempt) {
+	e.held.mu.Lock()
+	defer e.held.mu.Unlock()
+	delete(e.held.attempts, a)
+}
+
+// opened tells the holdings about a gate: one that opens while the process drains is shut at once.
+func (e *Engine) opened(a *attempt, g *gate) {
+	e.held.mu.Lock()
+	defer e.held.mu.Unlock()
+	a.gate.Store(g)
+	if e.held.draining && g.shut(ErrDraining) {
+		a.cancel(ErrDraining)
+	}
+}
+
+func (h *holdings) list() []*attempt {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make([]*attempt, 0, len(h.attempts))
+	for a := range h.attempts {
+		out = append(out, a)
+	}
+	return out
+}
+
+func (h *holdings) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.attempts)
+}
+
+// drain lets nothing begin and stops attempts that have sent nothing yet. Those that have sent go on.
+func (h *holdings) drain() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.draining = true
+	for a := range h.attempts {
+		if g := a.gate.Load(); g == nil || g.shutUnsent(ErrDraining) {
+			a.cancel(ErrDraining)
+		}
+	}
+}
+
+// shutAll lets nothing more leave.
+func (h *holdings) shutAll(cause error) {
+	for _, a := range h.list() {
+		if g := a.gate.Load(); g != nil {
+			g.shut(cause)
+		}
+	}
+}
+
+// heartbeat renews until ctx ends. It goes on through outages: failures are seen, and the next beat is a retry.
+func (e *Engine) heartbeat(ctx context.Context) {
+	for {
+		every := e.beatEvery()
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.after(every):
+		}
+		e.beat(ctx, every)
+	}
+}
+
+// beatEvery is a third of the shortest clock.
+func (e *Engine) beatEvery() time.Duration {
+	shortest := e.config.Lease
+	for _, k := range e.kinds {
+		shortest = min(shortest, k.ackWaitNow())
+	}
+	return shortest / 3
+}
+
+// beat renews all leases once and tells the broker about those still held.
+func (e *Engine) beat(ctx context.Context, limit time.Duration) {
+	attempts := e.held.list()
+	e.renew(ctx, attempts, limit)
+	for _, a := range attempts {
+		switch {
+		case !now().Before(*a.leaseEnd.Load()):
+			if !a.saving.Load() {
+				a.log.WarnContext(ctx, "lease lost: not confirmed in time; nothing more is sent")
+				a.lose(ctx)
+			}
+		default:
+			if err := a.inProgress(); err != nil {
+				a.log.WarnContext(ctx, "heartbeat did not reach the broker", "error", err)
+				a.span.AddEvent(eventHeartbeatLost)
+			}
+		}
+	}
+}
+
+// renew asks for longer leases. It counts them from before it asked.
+func (e *Engine) renew(ctx context.Context, attempts []*attempt, limit time.Duration) {
+	var ask []idemstore.Renewal
+	for _, a := range attempts {
+		if !a.saving.Load() && now().Before(a.renewUntil()) {
+			ask = append(ask, idemstore.Renewal{Fence: a.task.Fence, Lease: e.config.Lease})
+		}
+	}
+	if len(ask) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	before := now()
+	confirmed, err := e.store.Renew(ctx, ask...)
+	if err != nil {
+		e.database.failed(err)
+		e.log.WarnContext(ctx, "leases not renewed", "attempts", len(ask), "error", err)
+		for _, a := range attempts {
+			a.span.AddEvent(eventHeartbeatLost)
+		}
+		return
+	}
+	e.database.failed(nil)
+	for _, a := range attempts {
+		if confirmed[a.task.TaskID] {
+			a.renewed(before.Add(e.config.Lease))
+		}
+	}
+}
+
+// renewed moves the end of the lease on, for the gate as well.
+func (a *attempt) renewed(end time.Time) {
+	a.leaseEnd.Store(&end)
+	if g := a.gate.Load(); g != nil {
+		g.renew(end)
+	}
+}
+
+// renewUntil caps the renewals: a handler that never returns must not hold its task for ever. An attempt may ask,
+// check and perform, each under the deadline.
+func (a *attempt) renewUntil() time.Time {
+	return a.claimed.Add(3*a.kind.policy.Deadline + handlerGrace)
+}
+
+// shutUnsent shuts the gate only if nothing has passed; an attempt that has sent may finish what it began.
+func (g *gate) shutUnsent(cause error) bool {
+	for {
+		s := g.state.Load()
+		if s.passed > 0 || s.cause != nil {
+			return s.passed == 0
+		}
+		if g.state.CompareAndSwap(s, &gateState{cause: cause}) {
+			return true
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Taking messages: a slot first, then the message. A pull asks for exactly as many messages as there are free
+// slots, and each begins the moment it arrives, so that nothing waits in a buffer while its AckWait runs.
+
+const (
+	// pullWait is how long one pull stays open. A drain waits for open pulls rather than cutting them: what
+	// the server has sent into a cut one would lie there for a whole AckWait.
+	pullWait = time.Second
+	// pulls is how many may be open at once, per kind: one waits while others are being filled.
+	pulls = 4
+)
+
+// take pulls messages of a kind until ctx ends. Deliveries run under work, which outlives ctx by the grace time.
+func (e *Engine) take(ctx, work context.Context, k *kind) {
+	open := make(chan struct{}, pulls)
+	defer func() { // wait for all pulls to end
+		for range pulls {
+			open <- struct{}{}
+		}
+	}()
+	for {
+		e.database.await(ctx, e.pool)
+		select {
+		case <-ctx.Done():
+			return
+		case open <- struct{}{}:
+		}
+		n := k.reserve(ctx)
+		if n == 0 {
+			<-open
+			return
+		}
+		cons, err := e.bind(ctx, k)
+		if err != nil {
+			k.free(n)
+			<-open
+			continue
+		}
+		go func() {
+			defer func() { <-open }()
+			e.pull(ctx, work, k, cons, n)
+		}()
+	}
+}
+
+// reserve waits for a free slot and takes all that are free then; 0 means that ctx ended.
+func (k *kind) reserve(ctx context.Context) int {
+	if ctx.Err() != nil {
+		return 0
+	}
+	select {
+	case <-ctx.Done():
+		return 0
+	case k.slots <- struct{}{}:
+	}
+	for n := 1; ; n++ {
+		select {
+		case k.slots <- struct{}{}:
+		default:
+			return n
+		}
+	}
+}
+
+func (k *kind) free(n int) {
+	for range n {
+		<-k.slots
+	}
+}
+
+// pull asks for n messages and begins each as it comes. Slots that no message came for are freed.
+func (e *Engine) pull(ctx, work context.Context, k *kind, cons jetstream.Consumer, n int) {
+	defer func() { k.free(n) }()
+	batch, err := cons.Fetch(n, jetstream.FetchMaxWait(pullWait))
+	if err != nil {
+		e.unbind(ctx, k, err)
+		return
+	}
+	for msg := range batch.Messages() {
+		received := now()
+		n--
+		e.deliveries.Add(1)
+		go func() {
+			defer e.deliveries.Done()
+			defer k.free(1)
+			if ctx.Err() != nil {
+				e.handBack(k, msg, received)
+				return
+			}
+			e.handle(work, k, msg, received)
+		}()
+	}
+	if err := batch.Error(); err != nil {
+		e.unbind(ctx, k, err)
+	}
+}
+
+// handBack returns a message that arrived while the process drains: nothing was done for it, so it costs nothing.
+func (e *Engine) handBack(k *kind, msg jetstream.Msg, received time.Time) {
+	d := &delivery{engine: e, kind: k, msg: msg, log: e.log}
+	d.keepUntil(received)
+	if err := d.nak(0); err != nil {
+		e.log.Info("message not handed back; it comes again after its AckWait", "kind", k.name, "error", err)
+	}
+}
+
+// unbind notes that a pull failed. A consumer that is gone is looked for, and made again, at the next pull.
+func (e *Engine) unbind(ctx context.Context, k *kind, err error) {
+	if ctx.Err() != nil || errors.Is(err, jetstream.ErrConsumerLeadershipChanged) {
+		return
+	}
+	k.bound.Store(false)
+	e.log.WarnContext(ctx, "pull failed", "kind", k.name, "error", err)
+}

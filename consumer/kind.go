@@ -1,0 +1,110 @@
+package consumer
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Kind declares jobs whose effect happens at a provider: a charge, a report, a row in someone's CRM.
+// J is the job as the message carries it, R the result that is stored and replayed. Both are plain JSON types.
+//
+// Name, Contract, Key, Perform and ExternalID are required; New names what is missing.
+type Kind[J, R any] struct {
+	// Name is the kind, "payment.charge": lower-case words joined by dots, at most 64 bytes.
+	// Its jobs travel on subject "jobs." + Name.
+	Name string
+	// Contract says in words what one job does. `settle kinds` prints it.
+	Contract Contract
+	// Policy bounds attempts and time. Zero fields take Config.Policy, then the documented defaults.
+	Policy Policy
+	// Provider describes what the provider promises about keys, look-ups and refusals.
+	Provider Provider
+	// Content says which members of the body make up the job's content.
+	Content Content
+
+	// Key gives the business key: stable, from the business event, never random and never the time.
+	// An error refuses the message (bad_key); it is not retried.
+	Key func(J) (string, error)
+	// Refs gives search terms (customer, order). Optional.
+	Refs func(J) Refs
+	// Check looks at local rows before anything is sent: true means that the effect is already there and R is
+	// its result. An error made by Conflict parks the task; any other error is tried again later, unsent.
+	// Optional.
+	Check func(context.Context, DB, J) (R, bool, error)
+	// Perform makes the effect happen, with Attempt.ProviderKey as the idempotency key. It runs with no
+	// transaction open and must honour ctx. Every request passes the send gate: use Transport, or MaySend.
+	// A nil error means done. Errors other than those made by this package's constructors mean unknown.
+	Perform func(context.Context, *Attempt[J]) (R, error)
+	// Lookup asks the provider what became of the effect. With Attempt.ExternalID set it asks for exactly that
+	// one. It must not create anything. Optional, but without it an uncertain task soon needs a person.
+	Lookup func(context.Context, *Attempt[J]) (R, Verdict, error)
+	// ExternalID takes the provider's id out of a result. One place, for Perform, Lookup and operators.
+	ExternalID func(R) string
+	// Commit queues local rows and events that are committed with the result, or not at all. It runs for every
+	// final outcome, whoever learnt it, refusals included, may run several times, and must only queue. Optional.
+	Commit func(*Writes, Final[J, R]) error
+}
+
+// Definition is a declared kind. It is sealed: Kind implements it.
+type Definition interface {
+	define() (*definition, error)
+}
+
+// JobOf is a definition whose jobs are J. It lets Publish infer J from the kind.
+type JobOf[J any] interface {
+	Definition
+	job(J)
+}
+
+func (Kind[J, R]) job(J) {}
+
+// Contract is the promise of a kind in plain words: what an operator or a reviewer needs to know.
+type Contract struct {
+	Effect    string // what happens outside
+	Rows      string // local rows it may change
+	Success   string // what counts as done
+	SecondRun string // what a repeat returns
+	StopRule  string // when it stops and a person is called
+}
+
+// Content says how the content hash of a body is taken. All other members count, unknown ones included.
+type Content struct {
+	Volatile []string // top-level members that differ between honest repeats (sent_at, trace); left out
+	IDs      []string // top-level members that may be a string or an integer: hashed as the same text
+}
+
+// Refs are search terms of a task: name to value.
+type Refs map[string]string
+
+// DB is what Check may use: committed rows. Each statement is a transaction of its own, before the effect.
+// *pgxpool.Pool implements it.
+type DB interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Source says who learnt a final outcome.
+type Source int
+
+// The sources.
+const (
+	Performed Source = iota // this attempt made the effect happen
+	LookedUp                // the provider was asked and knew it
+	Checked                 // local rows already had it
+	Resolved                // a person decided
+)
+
+// Final is a final outcome, as Commit sees it.
+type Final[J, R any] struct {
+	Job        J
+	Key        string
+	TaskID     int64
+	Attempt    int
+	Result     R
+	Refused    string // why the provider said no; empty when the effect happened
+	ExternalID string
+	Source     Source
+}

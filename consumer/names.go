@@ -1,0 +1,50 @@
+package consumer
+
+// Names of spans, attributes and log fields. Everything that a dashboard or a search may rest on is here.
+const (
+	scopeName = "github.com/settlemq/settle/consumer"
+
+	spanPublish        = "settle.publish"
+	spanDeliver        = "settle.deliver"
+	spanClaim          = "settle.claim"
+	spanCheck          = "settle.check"
+	spanPerform        = "settle.perform"
+	spanLookup         = "settle.lookup"
+	spanArm            = "settle.arm"
+	spanSave           = "settle.save"
+	spanSaveExternalID = "settle.save_external_id"
+	spanRelease        = "settle.release"
+	spanRefuse         = "settle.refuse"
+	spanSettle         = "settle.settle"
+
+	attrTask        = "settle.task.id"
+	attrKind        = "settle.kind"
+	attrKey         = "settle.key"
+	attrProviderKey = "settle.provider_key"
+	attrAttempt     = "settle.attempt"
+	attrExternalID  = "settle.external_id"
+	attrOutcome     = "settle.outcome"
+	attrStatus      = "settle.status"
+	attrFound       = "settle.found"
+	attrVerdict     = "settle.verdict"
+	attrDuplicate   = "settle.duplicate"
+	attrRefusal     = "settle.refusal"
+	attrVerb        = "settle.verb"
+
+	attrSystem      = "messaging.system"
+	attrDestination = "messaging.destination.name"
+	attrOperation   = "messaging.operation.type"
+	attrMessageID   = "messaging.message.id"
+	attrDelivered   = "settle.num_delivered"
+
+	eventLeaseLost     = "settle.lease_lost"
+	eventHeartbeatLost = "settle.heartbeat_lost"
+)
+
+// Message headers.
+const (
+	headerMessageID   = "Nats-Msg-Id"
+	headerTraceparent = "traceparent"
+	headerTracestate  = "tracestate"
+	headerReply       = "Settle-Reply"
+)

@@ -1,0 +1,124 @@
+package consumer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+// Published says what is known of a publish. A timeout is not a failure: the message may be stored.
+type Published int
+
+// What is known of a publish.
+const (
+	NotKnown  Published = iota // no answer came: publish again, it is safe
+	Stored                     // the stream has it
+	Duplicate                  // the stream had the same key with the same content already, within its window
+)
+
+// String is "stored", "duplicate" or "unknown".
+func (p Published) String() string {
+	switch p {
+	case Stored:
+		return "stored"
+	case Duplicate:
+		return "duplicate"
+	case NotKnown:
+	}
+	return "unknown"
+}
+
+// Publication is the answer to a publish.
+type Publication struct {
+	Outcome  Published
+	Stream   string
+	Sequence uint64 // of the stored message; 0 if not known
+	Key      string // business key
+}
+
+// RefusedError is returned for a job that no worker would accept. Nothing was published.
+type RefusedError struct {
+	Reason idemstore.Reason
+	Detail string
+}
+
+func (e *RefusedError) Error() string { return fmt.Sprintf("refused (%s): %s", e.Reason, e.Detail) }
+
+// Publish sends one job to the stream. Key and message id are made here, the latter from kind, key and content:
+// an honest repeat within the stream's window is dropped by the server, while other content under the same key
+// gets through and is found as a conflict.
+//
+// It blocks until the stream has confirmed or ctx ends; without a deadline in ctx, up to five seconds. The error
+// is a *RefusedError for a job that no worker would accept. Any other error comes with NotKnown: the message may
+// be stored, and publishing it again is safe.
+func Publish[J any](ctx context.Context, js jetstream.JetStream, kind JobOf[J], job J) (Publication, error) {
+	body, err := json.Marshal(job)
+	if err != nil {
+		return Publication{}, fmt.Errorf("publish: encode job: %w", err)
+	}
+	return PublishRaw(ctx, js, kind, body, nil)
+}
+
+// PublishRaw is Publish for a body as it will travel, byte for byte, with headers of its own. A Nats-Msg-Id among
+// them replaces the derived one, and Traceparent is set from ctx unless given.
+func PublishRaw(ctx context.Context, js jetstream.JetStream, kind Definition, body []byte, header map[string][]string) (Publication, error) {
+	d, err := kind.define()
+	if err != nil {
+		return Publication{}, err
+	}
+	j, err := d.read(body, DefaultMaxBody)
+	if err != nil {
+		return Publication{}, refused(err)
+	}
+	ctx, span := otel.GetTracerProvider().Tracer(scopeName).Start(ctx, spanPublish, trace.WithSpanKind(trace.SpanKindProducer),
+		trace.WithAttributes(attribute.String(attrSystem, "nats"), attribute.String(attrDestination, subject(d.name)),
+			attribute.String(attrOperation, "send"), attribute.String(attrKind, d.name), attribute.String(attrKey, j.key)))
+	out, err := publish(ctx, js, messageOf(ctx, d, j, header))
+	span.SetAttributes(attribute.String(attrOutcome, out.Outcome.String()))
+	endSpan(span, err)
+	out.Key = j.key
+	return out, err
+}
+
+func refused(err error) error {
+	var r *refusalError
+	if errors.As(err, &r) {
+		return &RefusedError{Reason: r.reason, Detail: r.detail}
+	}
+	return err
+}
+
+func messageOf(ctx context.Context, d *definition, j job, header map[string][]string) *nats.Msg {
+	m := &nats.Msg{Subject: subject(d.name), Data: j.payload, Header: nats.Header{}}
+	for k, v := range header {
+		m.Header[k] = v
+	}
+	if headers(m.Header).Get(headerMessageID) == "" {
+		m.Header.Set(headerMessageID, messageID(d.name, j.key, j.hash))
+	}
+	if headers(m.Header).Get(headerTraceparent) == "" {
+		propagator.Inject(ctx, headers(m.Header))
+	}
+	return m
+}
+
+func publish(ctx context.Context, js jetstream.JetStream, m *nats.Msg) (Publication, error) {
+	answer, err := js.PublishMsg(ctx, m)
+	if err != nil {
+		return Publication{Outcome: NotKnown}, fmt.Errorf("publish: %w", err)
+	}
+	out := Publication{Outcome: Stored, Stream: answer.Stream, Sequence: answer.Sequence}
+	if answer.Duplicate {
+		out.Outcome = Duplicate
+	}
+	return out, nil
+}

@@ -1,0 +1,121 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/sethvargo/go-retry"
+	"go.opentelemetry.io/otel/attribute"
+)
+
+// This file is the only place that speaks to the broker about a delivery.
+//
+//	ack   only after a commit of finished or failed    safe at any time: the row decides
+//	term  only after a commit of needs_review, or of a refusal    safe at any time
+//	nak, in-progress    only while the delivery is ours by our own clock: a late one would hit the next holder
+//
+// JetStream does not compare who acks: a late ack removes the message under the hands of the next holder. So an
+// attempt that has lost its task says nothing at all.
+
+// ackTimeout bounds one confirmed ack; ackTries bounds the resends. A lost ack costs one replay, nothing else.
+const (
+	ackTimeout = 5 * time.Second
+	ackTries   = 3
+)
+
+// settlement is how a delivery ends.
+type settlement struct {
+	verb  verb
+	delay time.Duration
+}
+
+// settle tells the broker. Errors are logged: the message comes again and is answered from the row.
+func (d *delivery) settle(ctx context.Context, s settlement) {
+	if s.verb == silent || d.msg == nil {
+		return
+	}
+	ctx, span := d.engine.start(ctx, spanSettle, attribute.String(attrVerb, s.verb.String()))
+	defer span.End()
+	var err error
+	switch s.verb {
+	case ack:
+		err = d.confirmedAck(ctx)
+	case term:
+		err = d.msg.Term()
+	case nak:
+		err = d.nak(s.delay)
+	case silent:
+	}
+	if err != nil {
+		span.RecordError(err)
+		d.log.InfoContext(ctx, "broker not told; the message will come again", "verb", s.verb.String(), "error", err)
+	}
+}
+
+// confirmedAck waits for the server's answer and asks again if it does not come.
+func (d *delivery) confirmedAck(ctx context.Context) error {
+	b := retry.WithMaxRetries(ackTries-1, retry.WithFullJitter(retry.NewExponential(50*time.Millisecond)))
+	return retry.Do(ctx, b, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+		defer cancel()
+		err := d.msg.DoubleAck(ctx)
+		if err == nil || errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
+			return nil
+		}
+		return retry.RetryableError(err)
+	})
+}
+
+var errNotOurs = errors.New("delivery is no longer ours by our own clock")
+
+func (d *delivery) nak(delay time.Duration) error {
+	if !d.ours() {
+		return errNotOurs
+	}
+	return d.msg.NakWithDelay(max(delay, time.Millisecond))
+}
+
+// inProgress restarts the broker's clock for this delivery. It is sent by the heartbeat, for tasks still held.
+func (d *delivery) inProgress() error {
+	if d.msg == nil || !d.ours() {
+		return nil
+	}
+	before := now()
+	if err := d.msg.InProgress(); err != nil {
+		return err
+	}
+	d.keepUntil(before)
+	return nil
+}
+
+// ackMargin is how early a delivery stops counting as ours: the broker's clock started before we saw the message.
+func ackMargin(ackWait time.Duration) time.Duration { return ackWait / 10 }
+
+// keepUntil counts the delivery as ours for one AckWait from start, less the margin.
+func (d *delivery) keepUntil(start time.Time) {
+	end := start.Add(d.kind.ackWaitNow() - ackMargin(d.kind.ackWaitNow()))
+	d.oursUntil.Store(&end)
+}
+
+// ours reports whether the broker still counts this delivery as ours: by our own clock, and while connected, for
+// what is written to a broken connection is sent after the reconnect.
+func (d *delivery) ours() bool {
+	return now().Before(*d.oursUntil.Load()) && d.engine.js.Conn().Status() == nats.CONNECTED
+}
+
+// String names a verb in spans and logs.
+func (v verb) String() string {
+	switch v {
+	case ack:
+		return "ack"
+	case nak:
+		return "nak"
+	case term:
+		return "term"
+	case silent:
+	}
+	return "silent"
+}

@@ -1,0 +1,130 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// EnsureStreams creates the streams JOBS and EVENTS where they are missing. Existing ones are never updated: their
+// settings are the operator's, and are checked when consumers are bound. It blocks for a few round trips.
+func EnsureStreams(ctx context.Context, js jetstream.JetStream, c Config) error {
+	c = c.withDefaults()
+	streams := []jetstream.StreamConfig{
+		{Name: jobStream, Subjects: []string{jobSubjects + ">"}, Retention: jetstream.WorkQueuePolicy,
+			Storage: jetstream.FileStorage, Discard: jetstream.DiscardNew, Duplicates: 2 * time.Minute, Replicas: c.Replicas},
+		{Name: eventStream, Subjects: []string{eventSubjects + ">"}, Retention: jetstream.LimitsPolicy,
+			Storage: jetstream.FileStorage, MaxAge: 7 * 24 * time.Hour, Duplicates: 2 * time.Minute, Replicas: c.Replicas},
+	}
+	for _, s := range streams {
+		_, err := js.Stream(ctx, s.Name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			_, err = js.CreateStream(ctx, s)
+			if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+				err = nil // another process was faster, with settings of its own
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", s.Name, err)
+		}
+	}
+	return nil
+}
+
+func (e *Engine) bindAll(ctx context.Context) error {
+	for _, k := range e.kinds {
+		if _, err := e.bind(ctx, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bind finds the durable consumer of a kind, or makes it, and reads its effective settings back: they, not the
+// configured ones, drive heartbeat and delays. While bound it costs nothing.
+func (e *Engine) bind(ctx context.Context, k *kind) (jetstream.Consumer, error) {
+	if cons := k.consumer.Load(); cons != nil && k.bound.Load() {
+		return *cons, nil
+	}
+	cons, err := e.findOrCreate(ctx, k)
+	if err != nil {
+		e.pauseAfter(ctx, k, err)
+		return nil, fmt.Errorf("consumer of kind %s: %w", k.name, err)
+	}
+	if err := e.adopt(ctx, k, cons.CachedInfo().Config); err != nil {
+		e.pauseAfter(ctx, k, err)
+		return nil, err
+	}
+	k.consumer.Store(&cons)
+	k.bound.Store(true)
+	return cons, nil
+}
+
+func (e *Engine) findOrCreate(ctx context.Context, k *kind) (jetstream.Consumer, error) {
+	name := consumerName(k.name)
+	cons, err := e.js.Consumer(ctx, jobStream, name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		if err := EnsureStreams(ctx, e.js, e.config); err != nil {
+			return nil, err
+		}
+	case !errors.Is(err, jetstream.ErrConsumerNotFound):
+		return cons, err
+	}
+	e.log.InfoContext(ctx, "creating consumer", "kind", k.name, "consumer", name)
+	// No BackOff: it would replace AckWait and bend the delays of naks. No MaxDeliver: a message that is given up
+	// by the broker is invisible; stopping is decided from the row.
+	return e.js.CreateConsumer(ctx, jobStream, jetstream.ConsumerConfig{
+		Durable: name, FilterSubject: subject(k.name), AckPolicy: jetstream.AckExplicitPolicy, AckWait: e.config.AckWait,
+		MaxDeliver: -1, MaxAckPending: e.config.MaxAckPending, Replicas: e.config.Replicas,
+	})
+}
+
+// adopt checks what the server really does. What breaks safety is fatal; the rest is said once.
+func (e *Engine) adopt(ctx context.Context, k *kind, c jetstream.ConsumerConfig) error {
+	filters := c.FilterSubjects
+	if len(filters) == 0 {
+		filters = []string{c.FilterSubject}
+	}
+	var wrong string
+	switch {
+	case len(c.BackOff) > 0:
+		wrong = fmt.Sprintf("has BackOff %v, which replaces AckWait (asked %v, effective %v) and bends the delays of naks; "+
+			"remove BackOff from the consumer", c.BackOff, e.config.AckWait, c.AckWait)
+	case c.AckPolicy != jetstream.AckExplicitPolicy:
+		wrong = fmt.Sprintf("has ack policy %v; it must be explicit", c.AckPolicy)
+	case !slices.Equal(filters, []string{subject(k.name)}):
+		wrong = fmt.Sprintf("filters %v; it must filter exactly %s", filters, subject(k.name))
+	case c.AckWait < time.Second:
+		wrong = fmt.Sprintf("has AckWait %v; it must be at least 1s", c.AckWait)
+	}
+	if wrong != "" {
+		return &fatalError{fmt.Errorf("consumer %s of kind %s %s", c.Durable, k.name, wrong)}
+	}
+	if c.MaxDeliver > 0 {
+		e.log.WarnContext(ctx, "consumer gives messages up after a number of deliveries; set MaxDeliver to -1",
+			"kind", k.name, "max_deliver", c.MaxDeliver)
+	}
+	if c.MaxAckPending > 0 && c.MaxAckPending < 4*e.config.Slots {
+		e.log.WarnContext(ctx, "consumer allows few messages in flight; delayed ones count, so it may stall",
+			"kind", k.name, "max_ack_pending", c.MaxAckPending)
+	}
+	k.setAckWait(c.AckWait)
+	return nil
+}
+
+// pauseAfter keeps a failing bind from spinning.
+func (e *Engine) pauseAfter(ctx context.Context, k *kind, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	e.log.WarnContext(ctx, "consumer not bound", "kind", k.name, "error", err)
+	select {
+	case <-ctx.Done():
+	case <-e.after(time.Second):
+	}
+}

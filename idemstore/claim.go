@@ -1,0 +1,182 @@
+package idemstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// ErrUnanswered: the answer to COMMIT was lost and a second look did not find the claim. Whoever claimed must
+// stay silent; the message comes again.
+var ErrUnanswered = errors.New("claim was not answered and is not there")
+
+// Claim claims keys, each in one of the ways of the claim table, in one transaction that is committed before it
+// returns. A key may appear once per call. The answers are in the order of the claims.
+//
+// It blocks for one round trip, longer only while the server lets nobody in. On an error no claim of the call
+// may be acted upon; ErrUnanswered and connection errors leave open whether one was committed.
+func (s *Store) Claim(ctx context.Context, claims ...Claim) ([]Claimed, error) {
+	var out []Claimed
+	err := again(ctx, func(ctx context.Context) (err error) {
+		out, err = s.claimOnce(ctx, claims)
+		return err
+	})
+	switch {
+	case err == nil:
+		return out, nil
+	case sqlState(err) == lockTimeoutState && len(claims) == 1:
+		return []Claimed{{Found: Locked}}, nil
+	case isNotCommitted(err):
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	return s.rereadClaims(ctx, claims, err)
+}
+
+func (s *Store) claimOnce(ctx context.Context, claims []Claim) (out []Claimed, err error) {
+	c := columnsOf(claims)
+	err = s.transact(ctx, func(b *pgx.Batch) {
+		b.Queue(claimInsert, c.kinds, c.keys, c.tokens, c.hashes, c.algorithms, c.payloads, c.providers, c.providerKeys,
+			c.streams, c.sequences, c.stored, c.replies, c.origins, c.traces, c.leases, c.maxAges,
+			c.refKinds, c.refKeys, c.refNames, c.refValues)
+		b.Queue(claimDecide, c.kinds, c.keys, c.tokens, c.hashes, c.algorithms, c.payloads,
+			c.streams, c.sequences, c.stored, c.providers, c.providerKeys, c.traces, c.leases, c.maxFailures)
+	}, func(r pgx.BatchResults) error {
+		if _, err := r.Exec(); err != nil {
+			return err
+		}
+		rows, err := r.Query()
+		if err == nil {
+			out, err = pgx.CollectRows(rows, scanClaimed)
+		}
+		return err
+	})
+	for i := range out {
+		out[i].completeFrom(claims[i])
+	}
+	return out, err
+}
+
+// completeFrom fills in what the server need not send back.
+func (c *Claimed) completeFrom(claim Claim) {
+	if c.Found == Inserted {
+		c.Task.Payload = claim.Payload
+	}
+}
+
+// rereadClaims finds out what became of claims whose COMMIT was not answered.
+func (s *Store) rereadClaims(ctx context.Context, claims []Claim, cause error) ([]Claimed, error) {
+	out := make([]Claimed, len(claims))
+	for i, c := range claims {
+		found, err := query(ctx, s, scanClaimed, claimReread, c.Kind, c.Key, c.Token)
+		if err != nil {
+			return nil, fmt.Errorf("claim: read again after %w: %w", cause, err)
+		}
+		if len(found) == 0 {
+			return nil, fmt.Errorf("claim: %w: %w", ErrUnanswered, cause)
+		}
+		out[i] = found[0]
+		out[i].completeFrom(c)
+	}
+	return out, nil
+}
+
+// columns are claims as the arrays that the statements take.
+type columns struct {
+	kinds, keys, algorithms, providers, providerKeys, streams, replies, origins, traces []string
+	tokens                                                                              []uuid.UUID
+	hashes, payloads                                                                    [][]byte
+	sequences, leases, maxAges                                                          []int64
+	stored                                                                              []*time.Time
+	maxFailures                                                                         []int32
+	refKinds, refKeys, refNames, refValues                                              []string
+}
+
+func columnsOf(claims []Claim) *columns {
+	c := &columns{refKinds: []string{}, refKeys: []string{}, refNames: []string{}, refValues: []string{}}
+	for _, x := range claims {
+		c.kinds, c.keys = append(c.kinds, x.Kind), append(c.keys, x.Key)
+		c.tokens = append(c.tokens, x.Token)
+		c.hashes, c.algorithms = append(c.hashes, x.Hash), append(c.algorithms, x.HashAlgorithm)
+		c.payloads = append(c.payloads, x.Payload)
+		c.providers, c.providerKeys = append(c.providers, x.Provider), append(c.providerKeys, x.ProviderKey)
+		c.streams, c.sequences = append(c.streams, x.Origin.Stream), append(c.sequences, int64(x.Origin.Sequence))
+		c.stored = append(c.stored, storedTime(x.Origin))
+		c.replies, c.origins, c.traces = append(c.replies, x.Reply), append(c.origins, x.OriginTrace), append(c.traces, x.Trace)
+		c.leases, c.maxAges = append(c.leases, x.Lease.Microseconds()), append(c.maxAges, x.MaxAge.Microseconds())
+		c.maxFailures = append(c.maxFailures, int32(x.MaxFailures))
+		for _, r := range x.Refs {
+			c.refKinds, c.refKeys = append(c.refKinds, x.Kind), append(c.refKeys, x.Key)
+			c.refNames, c.refValues = append(c.refNames, r.Name), append(c.refValues, r.Value)
+		}
+	}
+	return c
+}
+
+// storedTime is cut to what Postgres keeps, so that the same message compares equal; nil without a stream.
+func storedTime(o Origin) *time.Time {
+	if o.Stored.IsZero() {
+		return nil
+	}
+	t := o.Stored.Truncate(time.Microsecond)
+	return &t
+}
+
+func scanClaimed(row pgx.CollectableRow) (Claimed, error) {
+	var (
+		c                                     Claimed
+		wait, first, last                     *int64
+		absent, sending, unsure, resend       *bool
+		id, sequence                          *int64
+		attempts, failures                    *int32
+		token                                 *uuid.UUID
+		kind, key, status, evidence, external *string
+		provider, providerKey, algorithm      *string
+		result, lastError, reply, origin      *string
+		stream                                *string
+		t                                     = &c.Task
+	)
+	err := row.Scan(&c.Found, &c.PreviousTrace, &wait, &first, &last, &absent,
+		&id, &kind, &key, &attempts, &token, &status, &sending, &unsure, &evidence, &external, &failures, &resend,
+		&provider, &providerKey, &t.Hash, &algorithm, &t.Payload, &result, &lastError, &reply, &origin, &stream, &sequence)
+	if err != nil || id == nil {
+		return c, err
+	}
+	c.Wait = microsecondsOf(wait)
+	c.Age = Age{FirstSent: microsecondsOf(first), HasFirstSent: first != nil,
+		LastSent: microsecondsOf(last), HasLastSent: last != nil, AbsentSeen: value(absent)}
+	t.Fence = Fence{TaskID: *id, Attempt: int(value(attempts)), Token: value(token)}
+	t.Kind, t.Key, t.Status = value(kind), value(key), Status(value(status))
+	t.Sending, t.Unsure, t.ResendOnce = value(sending), value(unsure), value(resend)
+	t.EvidenceID, t.ExternalID, t.Failures = value(evidence), value(external), int(value(failures))
+	t.Provider, t.ProviderKey, t.HashAlgorithm = value(provider), value(providerKey), value(algorithm)
+	t.LastError, t.Reply, t.OriginTrace = value(lastError), value(reply), value(origin)
+	t.Origin = Origin{Stream: value(stream), Sequence: uint64(value(sequence))}
+	if result != nil {
+		t.Result = []byte(*result)
+	}
+	return c, nil
+}
+
+func microsecondsOf(us *int64) time.Duration { return time.Duration(value(us)) * time.Microsecond }
+
+// value is what p points to, or the zero value.
+func value[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
+
+// orNull is nil for the zero value, which the statements read as "leave it".
+func orNull[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}

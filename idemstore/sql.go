@@ -1,0 +1,398 @@
+package idemstore
+
+// All SQL on the task tables. Each statement begins with a comment that names it, so that it can be told apart
+// in pg_stat_activity and in server logs.
+//
+// Three rules hold in all of them:
+//
+//   - The fence is in the statement: id, attempt number, token and status started.
+//   - Rows are locked first, in a materialized step, and every comparison with the clock uses
+//     clock_timestamp() afterwards. now() is the time of the transaction's start, which may lie before a wait
+//     for the lock.
+//   - Durations are bigint microseconds, so that the statements work in every exec mode of the driver.
+
+// beginTx names the isolation level, because the claim relies on each statement seeing what committed before it.
+const beginTx = `begin isolation level read committed`
+
+const commitTx = `commit`
+
+// guardTx bounds the wait for a lock ($1, milliseconds) and refuses a commit that could be forgotten: weaker
+// settings of synchronous_commit are raised to on, stronger ones are kept.
+const guardTx = `/* settle:guard */
+select set_config('lock_timeout', $1, true),
+       set_config('synchronous_commit',
+         case when current_setting('synchronous_commit') in ('off', 'local', 'remote_write') then 'on'
+              else current_setting('synchronous_commit') end, true)`
+
+// claimInsert is the first half of a claim: insert, and let the unique constraint refuse the duplicate.
+// A row that it makes is attempt 1, performing, with its lease running.
+const claimInsert = `/* settle:claim-insert */
+with want as (
+  select *
+  from unnest($1::text[], $2::text[], $3::uuid[], $4::bytea[], $5::text[], $6::bytea[], $7::text[], $8::text[],
+              $9::text[], $10::bigint[], $11::timestamptz[], $12::text[], $13::text[], $14::text[],
+              $15::bigint[], $16::bigint[])
+    as u(kind, key, token, hash, algorithm, payload, provider, provider_key,
+         stream, sequence, stored, reply, origin_trace, trace, lease, max_age)
+), made as (
+  insert into settle.tasks (kind, key, status, token, sending, payload, payload_hash, hash_algorithm,
+    provider, provider_key, stream, stream_sequence, stored_at, reply_subject, origin_trace, last_trace,
+    lease_until, first_sent_at, give_up_at)
+  select kind, key, 'started', token, true, payload, hash, algorithm,
+    provider, provider_key, stream, sequence, stored, reply, origin_trace, trace,
+    clock_timestamp() + lease * interval '1 microsecond', clock_timestamp(),
+    clock_timestamp() + max_age * interval '1 microsecond'
+  from want order by kind, key
+  on conflict (kind, key) do nothing
+  returning id, kind, key
+)
+insert into settle.task_refs (name, value, task_id)
+select r.name, r.value, made.id
+from made join unnest($17::text[], $18::text[], $19::text[], $20::text[]) as r(kind, key, name, value)
+  on r.kind = made.kind and r.key = made.key
+on conflict do nothing`
+
+// claimDecide is the second half of a claim: lock the rows that were there already, in key order, and decide
+// each by the claim table (see the package comment of consumer; decide.go there holds the same table, and a
+// test compares the two on every combination). A later statement of the same transaction, so that it sees
+// whatever made the insert do nothing.
+var claimDecide = `/* settle:claim-decide */
+with want as (
+  select *
+  from unnest($1::text[], $2::text[], $3::uuid[], $4::bytea[], $5::text[], $6::bytea[],
+              $7::text[], $8::bigint[], $9::timestamptz[], $10::text[], $11::text[], $12::text[],
+              $13::bigint[], $14::int[])
+    with ordinality as u(kind, key, token, hash, algorithm, payload,
+         stream, sequence, stored, provider, provider_key, trace, lease, max_failures, n)
+), held as materialized (
+  select w.n, t as task
+  from settle.tasks t join want w on t.kind = w.kind and t.key = w.key
+  where t.token <> w.token
+  order by t.kind, t.key
+  for update of t skip locked
+), facts as materialized (
+  select h.n, h.task,
+    (h.task).hash_algorithm = w.algorithm as known_algorithm,
+    (h.task).payload_hash = w.hash as same_hash,
+    (h.task).payload = w.payload as same_bytes,
+    (h.task).stream = w.stream and (h.task).stream_sequence = w.sequence
+      and (h.task).stored_at is not distinct from w.stored as same_message,
+    coalesce((h.task).lease_until > c.at and (h.task).lease_until <= c.at + interval '1 day', false) as live,
+    coalesce((h.task).lease_until <= c.at, false) as expired,
+    (h.task).next_attempt_at > c.at as early,
+    (h.task).give_up_at <= c.at as too_old,
+    c.at
+  from held h join want w on w.n = h.n cross join lateral (select clock_timestamp() + h.n * interval '0') as c(at)
+), decided as materialized (
+  select f.*,
+    case
+      when not known_algorithm and not same_bytes then 'incomparable'
+      when known_algorithm and not same_hash and not same_message and not same_bytes then 'conflicting'
+      when (task).status in ('finished', 'failed') then 'final'
+      when (task).status = 'needs_review' then 'parked'
+      when live then 'busy'
+      when early then 'not due'
+      when too_old or (task).failures + expired::int >= w.max_failures then 'spent'
+      when expired and ((task).sending or (task).unsure) then 'ask'
+      when expired then 'perform'
+      when (task).status = 'started' and (task).lease_until is null
+        and not (task).unsure and not (task).sending and (task).first_sent_at is null then 'perform'
+      else 'ask'
+    end as found
+  from facts f join want w on w.n = f.n
+), changed as (
+  update settle.tasks t set
+    status = case d.found when 'spent' then 'needs_review' when 'ask' then 'started' when 'perform' then 'started'
+             else t.status end,
+    attempts = t.attempts + d.takes::int,
+    token = case when d.takes then w.token else t.token end,
+    failures = t.failures + (d.takes and d.expired)::int,
+    unsure = t.unsure or d.found = 'ask' or (d.found = 'spent' and (t.sending or t.status = 'unknown')),
+    sending = case when d.takes then d.found = 'perform' else t.sending end,
+    lease_until = case when d.found in ('ask', 'perform') then clock_timestamp() + w.lease * interval '1 microsecond' end,
+    first_sent_at = case when d.found = 'perform' then coalesce(t.first_sent_at, clock_timestamp()) else t.first_sent_at end,
+    last_sent_by = case when d.takes and t.sending
+      then greatest(t.last_sent_by, case when d.expired then t.lease_until else d.at end) else t.last_sent_by end,
+    provider = case when d.found = 'perform' and t.first_sent_at is null then w.provider else t.provider end,
+    provider_key = case when d.found = 'perform' and t.first_sent_at is null then w.provider_key else t.provider_key end,
+    duplicates = t.duplicates + (not d.takes)::int,
+    last_duplicate_at = case when d.takes then t.last_duplicate_at else clock_timestamp() end,
+    last_trace = case when d.takes then w.trace else t.last_trace end,
+    updated_at = case when d.takes then clock_timestamp() else t.updated_at end
+  from (select *, found in ('spent', 'ask', 'perform') as takes from decided) d join want w on w.n = d.n
+  where t.id = (d.task).id and d.found in ('spent', 'ask', 'perform', 'final', 'parked')
+  returning d.n, d.found, d.expired, d.too_old, (d.task).status as old_status, (d.task).last_trace as old_trace, t as task
+), noted as (
+  insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason, trace_id)
+  select (c.task).id, 'worker', (c.task).attempts, c.old_status, (c.task).status,
+    case when c.found = 'spent' and c.too_old then 'parked: not settled within its age limit'
+         when c.found = 'spent' then format('parked: %s failures, the budget is used up', (c.task).failures)
+         else format('taken over: the lease of attempt %s ran out', (c.task).attempts - 1) end,
+    split_part((c.task).last_trace, '-', 2)
+  from changed c where c.found = 'spent' or (c.expired and c.found in ('ask', 'perform'))
+), parked as (
+  -- One line per message that arrives while a person is asked, and not more than twenty.
+  insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason)
+  select (c.task).id, 'worker', (c.task).attempts, 'needs_review', 'needs_review', p.reason
+  from changed c join want w on w.n = c.n
+    cross join lateral (select format('message %s of stream %s came while a person is asked', w.sequence, w.stream)) as p(reason)
+  where c.found = 'parked'
+    and not exists (select from settle.task_events e where e.task_id = (c.task).id and e.reason = p.reason)
+    and (select count(*) from settle.task_events e
+         where e.task_id = (c.task).id and e.reason like 'message % came while a person is asked') < 20
+), answers as (
+  select n, found, old_trace, task from changed
+  union all
+  select n, found, '', task from decided where found not in ('spent', 'ask', 'perform', 'final', 'parked')
+  union all
+  select w.n, 'inserted', '', t from settle.tasks t join want w on t.kind = w.kind and t.key = w.key and t.token = w.token
+)
+select coalesce(a.found, 'locked'), coalesce(a.old_trace, ''),
+  case a.found when 'busy' then ` + microseconds(`(a.task).lease_until - clock_timestamp()`) + `
+               when 'not due' then ` + microseconds(`(a.task).next_attempt_at - clock_timestamp()`) + ` end,
+  ` + ages(`(a.task)`) + `,
+  ` + claimedColumns + `
+from want w left join answers a on a.n = w.n
+order by w.n`
+
+// claimedColumns are what a claim gives back of the row a.task: payloads only to those who perform or ask,
+// results only to those who replay.
+const claimedColumns = `(a.task).id, (a.task).kind, (a.task).key, (a.task).attempts, (a.task).token, (a.task).status,
+  (a.task).sending, (a.task).unsure, (a.task).evidence_id, (a.task).external_id, (a.task).failures, (a.task).resend_once,
+  (a.task).provider, (a.task).provider_key, (a.task).payload_hash, (a.task).hash_algorithm,
+  case when (a.task).status = 'started' then (a.task).payload end,
+  case when (a.task).status <> 'started' then (a.task).result end,
+  (a.task).last_error, (a.task).reply_subject, (a.task).origin_trace, (a.task).stream, (a.task).stream_sequence`
+
+// claimReread looks for a claim whose COMMIT was not answered: $1 kind, $2 key, $3 token. The token says whose
+// the claim is; the number could be another's. A row still started by this token is our attempt.
+var claimReread = `/* settle:claim-reread */
+select case when t.status = 'needs_review' then 'spent' when t.status <> 'started' then 'locked'
+            when not t.sending then 'ask' when t.attempts = 1 then 'inserted' else 'perform' end, '', null,
+  ` + ages(`(a.task)`) + `,
+  ` + claimedColumns + `
+from settle.tasks t cross join lateral (select t as task) a
+where t.kind = $1 and t.key = $2 and t.token = $3`
+
+// renew extends leases that are still running. Rows that are locked are skipped, so that one save in progress
+// does not hold up all others: an absent id is not confirmed, which is not the same as lost.
+const renew = `/* settle:renew */
+with held as materialized (
+  select t.id, w.lease
+  from settle.tasks t
+  join unnest($1::bigint[], $2::int[], $3::uuid[], $4::bigint[]) as w(id, attempt, token, lease)
+    on t.id = w.id and t.attempts = w.attempt and t.token = w.token
+  order by t.id
+  for update of t skip locked
+)
+update settle.tasks t
+set lease_until = clock_timestamp() + h.lease * interval '1 microsecond', updated_at = clock_timestamp()
+from held h
+where t.id = h.id and t.status = 'started' and t.lease_until > clock_timestamp()
+returning t.id`
+
+// arm confirms the lease once more and turns an attempt that asked into one that may send. It demands that
+// nothing is known that speaks against a resend, and that the provider's key is young or a resend is permitted.
+// $5 usable key lifetime (null: for ever), $6 provider identity, $7 keyed, $8 permitted by the kind.
+// It returns how long the resend may rest on the key's age (null: it does not).
+var arm = `/* settle:arm */
+with held as materialized (
+  select t.id, clock_timestamp() as at from settle.tasks t where t.id = $1 for update of t
+), armed as (
+  update settle.tasks t set sending = true, absent_at = null, resend_once = false,
+    lease_until = clock_timestamp() + $4::bigint * interval '1 microsecond', updated_at = clock_timestamp(),
+    first_sent_at = coalesce(t.first_sent_at, clock_timestamp())
+  from held h cross join lateral (
+    select $7::boolean and t.provider = $6 and t.first_sent_at is not null
+      and ($5::bigint is null or clock_timestamp() < t.first_sent_at + $5::bigint * interval '1 microsecond') as young) y
+  where t.id = h.id and t.attempts = $2 and t.token = $3 and t.status = 'started' and t.lease_until > clock_timestamp()
+    and t.evidence_id is null and t.external_id is null and (y.young or $8::boolean or t.resend_once)
+  returning t.id, t.attempts, t.last_trace, y.young,
+    case when y.young and not $8::boolean then ` + microseconds(`t.first_sent_at + $5::bigint * interval '1 microsecond' - clock_timestamp()`) + ` end as key_rest
+), noted as (
+  insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason, trace_id)
+  select id, 'worker', attempts, 'started', 'started', $9, split_part(last_trace, '-', 2) from armed
+)
+select key_rest from armed`
+
+// save commits the outcomes of attempts. It comes first in its transaction and raises (SQLSTATE ST001) for the
+// first attempt that is not current any more, so that a stale attempt's local rows, which ride in the same
+// transaction, are rolled back with it.
+var save = `/* settle:save */
+with want as (
+  select *
+  from unnest($1::bigint[], $2::int[], $3::uuid[], $4::boolean[], $5::text[], $6::boolean[], $7::text[],
+              $8::text[], $9::boolean[], $10::int[], $11::text[], $12::text[], $13::text[], $14::text[],
+              $15::boolean[], $16::boolean[], $17::int[], $18::int[], $19::bigint[], $20::bigint[],
+              $21::bigint[], $22::text[], $23::text[])
+    with ordinality as u(id, attempt, token, strict, status, applied, external_id,
+         result, altered, provider_status, answer, last_error, error_class, evidence_id,
+         absent_now, clear_absent, cost, max_failures, delay, settle,
+         retention, reason, trace, n)
+), held as materialized (
+  select t.id, w.n from settle.tasks t join want w on w.id = t.id order by t.id for update of t
+), changed as (
+  update settle.tasks t set
+    status = s.status,
+    external_id = coalesce(t.external_id, w.external_id),
+    unsure = case when s.status in ('finished', 'failed') then t.unsure
+                  when s.status = 'unknown' or w.status = 'unknown' then true
+                  else t.unsure or w.applied or coalesce(t.external_id, w.external_id, w.evidence_id) is not null end,
+    first_sent_at = case when s.status = 'needs_review' and w.status <> 'unknown' and not t.unsure and not w.applied
+                         then null else t.first_sent_at end,
+    last_sent_by = case when t.sending then clock_timestamp() else t.last_sent_by end,
+    sending = false, lease_until = null,
+    absent_at = case when w.clear_absent then null when w.absent_now then coalesce(t.absent_at, clock_timestamp())
+                     else t.absent_at end,
+    evidence_id = coalesce(t.evidence_id, w.evidence_id),
+    failures = t.failures + w.cost,
+    next_attempt_at = greatest(clock_timestamp() + w.delay * interval '1 microsecond',
+      case when t.sending then clock_timestamp() else t.last_sent_by end + w.settle * interval '1 microsecond'),
+    result = coalesce(w.result, t.result), result_altered = t.result_altered or w.altered,
+    provider_status = coalesce(w.provider_status, t.provider_status), answer = coalesce(w.answer, t.answer),
+    last_error = coalesce(w.last_error, t.last_error), error_class = coalesce(w.error_class, t.error_class),
+    updated_at = clock_timestamp(),
+    finished_at = case when s.status in ('finished', 'failed') then clock_timestamp() end,
+    expires_at = case when s.status in ('finished', 'failed')
+                      then clock_timestamp() + w.retention * interval '1 microsecond' end
+  from held h join want w on w.n = h.n
+    cross join lateral (
+      select case when w.status = 'unknown' and (t.failures + w.cost >= w.max_failures or t.give_up_at <= clock_timestamp())
+                  then 'needs_review' else w.status end) as s(status)
+  where t.id = h.id and t.attempts = w.attempt and t.token = w.token and t.status = 'started'
+    and (not w.strict or t.lease_until > clock_timestamp())
+    and (w.external_id is null or t.external_id is null or t.external_id = w.external_id)
+  returning w.n, t.id, t.status, t.attempts, t.failures, t.external_id,
+    ` + microseconds(`t.next_attempt_at - clock_timestamp()`) + ` as wait, w.status as asked, w.reason, w.trace
+), noted as (
+  insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason, external_id, trace_id)
+  select id, 'worker', attempts, 'started', status,
+    case when asked = 'unknown' and status = 'needs_review' then reason || '; parked: budget or age limit used up'
+         else reason end, external_id, split_part(trace, '-', 2)
+  from changed where reason is not null
+), searchable as (
+  insert into settle.task_refs (name, value, task_id)
+  select 'external_id', external_id, id from changed
+  where external_id is not null and status in ('finished', 'failed', 'needs_review') and octet_length(external_id) <= 512
+  on conflict do nothing
+)
+select settle.fence(c.id is not null, w.id), c.status, c.failures, c.wait
+from want w left join changed c on c.n = w.n
+order by w.n`
+
+// emit queues one event or follow-up job; Commit may run again, so the same name is the same event.
+const emit = `/* settle:emit */
+insert into settle.outbox (task_id, name, subject, key, payload, trace)
+values ($1, $2 || ' ' || $3, $2, $3, $4, $5)
+on conflict (task_id, name) do nothing`
+
+// saveExternalID stores the provider's id before anything else is done ($1 id, $2 attempt, $3 token, $4 external
+// id). An attempt that has lost the task, or brings a second id, leaves it as evidence instead: the status is
+// not its to change, but whoever sends next must look at it. It returns whether the id was stored.
+const saveExternalID = `/* settle:save-external-id */
+with held as materialized (
+  select t.id from settle.tasks t where t.id = $1 for update of t
+), stored as (
+  update settle.tasks t set external_id = $4, unsure = true, updated_at = clock_timestamp()
+  from held h
+  where t.id = h.id and t.attempts = $2 and t.token = $3 and t.status = 'started'
+    and (t.external_id is null or t.external_id = $4)
+  returning t.id
+), proof as (
+  update settle.tasks t set evidence_id = coalesce(t.evidence_id, $4),
+    unsure = t.unsure or t.status not in ('finished', 'failed'),
+    status = case when t.status = 'started' and t.lease_until is null then 'unknown' else t.status end,
+    updated_at = clock_timestamp()
+  from held h
+  where t.id = h.id and not exists (select from stored) and t.external_id is distinct from $4
+  returning t.id, t.status
+), noted as (
+  insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason, external_id, trace_id)
+  select id, 'worker', $2, status, status, 'late proof from an attempt that does not hold the task', $4, $5
+  from proof
+), searchable as (
+  insert into settle.task_refs (name, value, task_id)
+  select 'external_id', $4, id from (select id from stored union all select id from proof) as x
+  where octet_length($4) <= 512
+  on conflict do nothing
+)
+select exists (select from stored), exists (select from settle.tasks where id = $1)`
+
+// release gives a task back that this attempt did not touch. A row whose earlier attempts may have been applied
+// becomes unknown: "not sent" speaks for its own attempt only.
+const release = `/* settle:release */
+with held as materialized (
+  select t.id from settle.tasks t where t.id = $1 for update of t
+), released as (
+  update settle.tasks t set
+    status = case when t.unsure then 'unknown' else 'started' end,
+    lease_until = null, sending = false,
+    first_sent_at = case when t.unsure then t.first_sent_at end,
+    next_attempt_at = clock_timestamp() + $4::bigint * interval '1 microsecond',
+    last_error = coalesce($5, t.last_error), error_class = coalesce($6, t.error_class),
+    updated_at = clock_timestamp()
+  from held h
+  where t.id = h.id and t.attempts = $2 and t.token = $3 and t.status = 'started'
+  returning t.id, t.status, t.attempts
+), noted as (
+  insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason, trace_id)
+  select id, 'worker', attempts, 'started', status, $7, $8 from released where $7 is not null
+)
+select status from released`
+
+// refuse keeps a message that was not accepted. A redelivery of it adds no second line.
+const refuse = `/* settle:refuse */
+insert into settle.refusals (kind, key, reason, detail, stream, sequence, stored_at, subject, headers,
+                             body, body_size, cut, digest, task_id)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+on conflict (stream, sequence, stored_at, digest) do nothing`
+
+// lockPrefixes makes checking and adding one step: prefixes are registered only when a worker starts.
+const lockPrefixes = `lock table settle.key_prefixes in share row exclusive mode`
+
+// clashingPrefix finds another kind's prefix at the same provider that begins with this one or is its beginning.
+const clashingPrefix = `/* settle:clashing-prefix */
+select kind, prefix from settle.key_prefixes
+where provider = $1 and kind <> $3 and (starts_with(prefix, $2) or starts_with($2, prefix))
+order by prefix limit 1`
+
+// ownPrefix registers a plain provider-key prefix of a kind, so that kinds served by other processes count too.
+const ownPrefix = `/* settle:own-prefix */
+insert into settle.key_prefixes (provider, prefix, kind)
+select $1, $2, $3
+where not exists (select from settle.key_prefixes
+  where provider = $1 and kind <> $3 and (starts_with(prefix, $2) or starts_with($2, prefix)))
+on conflict (provider, prefix) do nothing`
+
+// taskColumns are the columns of a Task, in the order of scanTask.
+const taskColumns = `t.id, t.kind, t.key, t.attempts, t.token, t.status, t.lease_until, t.sending, t.unsure,
+  t.first_sent_at, t.last_sent_by, t.absent_at, t.evidence_id, t.external_id, t.failures, t.next_attempt_at,
+  t.give_up_at, t.resend_once, t.provider, t.provider_key, t.payload, t.payload_hash, t.hash_algorithm, t.result,
+  t.result_altered, t.provider_status, t.answer, t.last_error, t.error_class, t.duplicates, t.stream,
+  t.stream_sequence, t.stored_at, t.reply_subject, t.origin_trace, t.last_trace, t.created_at, t.updated_at, t.finished_at`
+
+const findByID = `/* settle:find-by-id */ select ` + taskColumns + ` from settle.tasks t where t.id = $1`
+
+const findByKey = `/* settle:find-by-key */ select ` + taskColumns + ` from settle.tasks t where t.kind = $1 and t.key = $2`
+
+// list pages through tasks by id: $1 kind or null, $2 status or null, $3 after this id, $4 limit.
+const list = `/* settle:list */ select ` + taskColumns + ` from settle.tasks t
+where ($1::text is null or t.kind = $1) and ($2::text is null or t.status = $2) and t.id > $3
+order by t.id limit $4`
+
+const events = `/* settle:events */
+select at, actor, attempt, coalesce(old_status, ''), coalesce(new_status, ''), reason, coalesce(external_id, ''), trace_id
+from settle.task_events where task_id = $1 order by id`
+
+const schemaVersion = `/* settle:schema-version */ select version from settle.schema_version`
+
+// microseconds is an interval as bigint microseconds.
+func microseconds(interval string) string {
+	return `(extract(epoch from ` + interval + `) * 1000000)::bigint`
+}
+
+// ages are the columns of an Age of a row expression: all by the clock of the database, at this moment.
+func ages(row string) string {
+	return microseconds(`clock_timestamp() - `+row+`.first_sent_at`) + `, ` +
+		microseconds(`clock_timestamp() - `+row+`.last_sent_by`) + `, ` + row + `.absent_at is not null`
+}

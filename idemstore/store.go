@@ -1,0 +1,101 @@
+package idemstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Store is the idempotency table behind a pool. It is safe for concurrent use and keeps no state of its own:
+// no map in memory decides anything.
+type Store struct {
+	pool        *pgxpool.Pool
+	lockTimeout string // milliseconds
+}
+
+// MaxLockTimeout bounds how long a statement waits for a row lock.
+const MaxLockTimeout = time.Second
+
+// New returns a store on a pool that the caller keeps and closes. lease is the shortest lease that will be
+// claimed: no statement waits for a lock longer than a third of it, or than MaxLockTimeout.
+func New(pool *pgxpool.Pool, lease time.Duration) *Store {
+	wait := min(MaxLockTimeout, lease/3)
+	return &Store{pool: pool, lockTimeout: strconv.FormatInt(max(wait.Milliseconds(), 1), 10)}
+}
+
+// transact runs the queued statements and the commit in one flush. read consumes the results of exactly the
+// statements that fill queued.
+//
+// An error marked notCommitted means what it says; any other error leaves open whether it was committed.
+func (s *Store) transact(ctx context.Context, fill func(*pgx.Batch), read func(pgx.BatchResults) error) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return &notCommitted{fmt.Errorf("acquire connection: %w", err), true}
+	}
+	defer conn.Release()
+	b := &pgx.Batch{}
+	b.Queue(beginTx)
+	b.Queue(guardTx, s.lockTimeout)
+	fill(b)
+	b.Queue(commitTx)
+
+	results := conn.SendBatch(ctx, b)
+	err = readAll(results, read)
+	if closeErr := results.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		return nil
+	}
+	tidy(ctx, conn.Conn(), err)
+	return classify(err)
+}
+
+// readAll reads the answers to begin and guard, then the caller's, then the commit's.
+func readAll(results pgx.BatchResults, read func(pgx.BatchResults) error) error {
+	for range 2 {
+		if _, err := results.Exec(); err != nil {
+			return err
+		}
+	}
+	if err := read(results); err != nil {
+		return err
+	}
+	tag, err := results.Exec()
+	if err == nil && tag.String() != "COMMIT" {
+		err = fmt.Errorf("commit: the server answered %s", tag)
+	}
+	return err
+}
+
+// tidy leaves the connection usable, or closes it: one that met a read-only server would meet it again.
+func tidy(ctx context.Context, conn *pgx.Conn, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if sqlState(err) == readOnlyState {
+		_ = conn.Close(ctx)
+		return
+	}
+	if !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
+		if _, err := conn.Exec(ctx, "rollback"); err != nil {
+			_ = conn.Close(ctx)
+		}
+	}
+}
+
+// query runs one read-only statement, again if the connection breaks: reading twice is harmless.
+func query[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	var out []T
+	err := again(ctx, func(ctx context.Context) error {
+		rows, err := s.pool.Query(ctx, sql, args...)
+		if err == nil {
+			out, err = pgx.CollectRows(rows, scan)
+		}
+		return classifyRead(err)
+	})
+	return out, err
+}

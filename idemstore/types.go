@@ -1,0 +1,263 @@
+package idemstore
+
+import (
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Status is where a task stands. The values are what settle.tasks.status holds.
+type Status string
+
+// The five statuses. Finished and failed are final; only a person moves a task out of needs_review.
+const (
+	Started     Status = "started"      // an attempt owns the task, died with it, or has released it untouched
+	Unknown     Status = "unknown"      // a request may have left and no outcome is known: ask before sending again
+	Finished    Status = "finished"     // the effect happened and its result is stored
+	Failed      Status = "failed"       // a final refusal, or a person's decision
+	NeedsReview Status = "needs_review" // nobody can tell; a person decides
+)
+
+// Final reports whether a status is never left by the engine itself.
+func (s Status) Final() bool { return s == Finished || s == Failed }
+
+// Fence names one claim of one task. Number and token must both match the row in every statement of the
+// attempt: the number orders attempts, the token says whose a claim is when the answer to COMMIT was lost.
+type Fence struct {
+	TaskID  int64
+	Attempt int
+	Token   uuid.UUID
+}
+
+// Origin is where a message came from. Two deliveries with the same origin are the same message.
+type Origin struct {
+	Stream   string
+	Sequence uint64
+	Stored   time.Time // when the stream stored it
+}
+
+// Ref is a search term of a task, such as customer or order.
+type Ref struct{ Name, Value string }
+
+// Claim asks for one attempt at one key.
+type Claim struct {
+	Kind, Key     string
+	Token         uuid.UUID // fresh and random for each claim
+	Payload       []byte    // exact bytes of the message
+	Hash          []byte    // content hash of the payload
+	HashAlgorithm string    // how Hash was made
+	Provider      string    // identity of the provider: base URL and account label
+	ProviderKey   string    // derived key; a key already stored on the row wins
+	Refs          []Ref
+	Origin        Origin
+	Reply         string // subject that wants the result, or empty
+	OriginTrace   string // traceparent of the publisher
+	Trace         string // traceparent of this attempt
+
+	Lease       time.Duration // how long the attempt owns the task
+	MaxAge      time.Duration // a new task that is not final after this goes to needs_review
+	MaxFailures int           // failure budget
+}
+
+// Found says what a claim found: one line of the claim table. See the package comment of consumer.
+type Found string
+
+// The lines of the claim table, in its order. Only Inserted, Ask and Perform give the caller an attempt.
+const (
+	Inserted     Found = "inserted"     // 1: nobody had the key; perform
+	Locked       Found = "locked"       // 2: somebody is at the row right now
+	Incomparable Found = "incomparable" // 3: hashed by an algorithm this build does not know
+	Conflicting  Found = "conflicting"  // 4: the key with other content
+	Final        Found = "final"        // 5: finished or failed; replay
+	Parked       Found = "parked"       // 6: waits for a person
+	Busy         Found = "busy"         // 7: a live lease
+	NotDue       Found = "not due"      // 8: nobody holds it, but it is too early
+	Spent        Found = "spent"        // 9: budget or age used up; the claim parked it
+	Ask          Found = "ask"          // 10, 11, 12: ask the provider before anything is sent
+	Perform      Found = "perform"      // 11, 13: known not applied; perform
+)
+
+// Claimed is the answer to one Claim: what was found, and the row as the claim left it.
+// Task is empty where Found is Locked.
+type Claimed struct {
+	Found Found
+	Task  Task
+	Wait  time.Duration // Busy: rest of the lease. NotDue: until due. By the database clock.
+	Age   Age           // ages by the database clock at the moment of the claim
+	// PreviousTrace is the traceparent of the attempt before this one, for a link.
+	PreviousTrace string
+}
+
+// Age holds the two ages that decide whether "absent" permits a resend. A worker adds its own elapsed time.
+type Age struct {
+	FirstSent    time.Duration // since first_sent_at; the true age of the provider's key is at most this
+	LastSent     time.Duration // since last_sent_by; the true time since the last send is at least this
+	HasFirstSent bool
+	HasLastSent  bool
+	AbsentSeen   bool // one settled "absent" is on the row
+}
+
+// Task is a row of settle.tasks.
+type Task struct {
+	Fence
+	Kind, Key      string
+	Status         Status
+	LeaseUntil     *time.Time
+	Sending        bool
+	Unsure         bool
+	FirstSentAt    *time.Time
+	LastSentBy     *time.Time
+	AbsentAt       *time.Time
+	EvidenceID     string
+	ExternalID     string
+	Failures       int
+	NextAttemptAt  time.Time
+	GiveUpAt       time.Time
+	ResendOnce     bool
+	Provider       string
+	ProviderKey    string
+	Payload        []byte
+	Hash           []byte
+	HashAlgorithm  string
+	Result         []byte // JSON
+	ResultAltered  bool
+	ProviderStatus int
+	Answer         string
+	LastError      string
+	ErrorClass     string
+	Duplicates     int
+	Origin         Origin
+	Reply          string
+	OriginTrace    string
+	LastTrace      string
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+	FinishedAt     *time.Time
+}
+
+// Statement is one local write of a handler. It rides in the save's transaction; no rows come back.
+type Statement struct {
+	SQL  string
+	Args []any
+}
+
+// Emit is one event or follow-up job, published after the save has committed.
+type Emit struct {
+	Subject, Key string
+	Payload      []byte
+	Trace        string
+}
+
+// Save is the outcome of one attempt.
+type Save struct {
+	Fence
+	Kind, Key string // to read the row again when the answer to COMMIT is lost
+	Strict    bool   // demand an unexpired lease as well
+
+	Status         Status // Finished, Failed, Unknown or NeedsReview
+	MayBeApplied   bool   // a request of this attempt may have been applied (always true for Unknown)
+	ExternalID     string // write-once: a different one on the row is refused with ErrOtherExternalID
+	Result         []byte // JSON, bounded and cleaned by the caller
+	ResultAltered  bool
+	ProviderStatus int
+	Answer         string
+	LastError      string
+	ErrorClass     string
+	EvidenceID     string // a second external id; kept as proof, never as the id
+	AbsentNow      bool   // this attempt read the first settled "absent"
+	ClearAbsent    bool   // any other verdict clears it
+
+	Cost        int           // added to failures
+	MaxFailures int           // Unknown becomes NeedsReview once failures reach it, or at give_up_at
+	Delay       time.Duration // Unknown: not before
+	// Settle moves the next attempt of an unkeyed task to the moment when "absent" may count,
+	// measured from this save: the later of Delay and Settle wins.
+	Settle    time.Duration
+	Retention time.Duration // final: when the heavy columns may be archived
+
+	Writes []Statement
+	Emits  []Emit
+	Reason string // audit line; empty writes none
+	Trace  string // traceparent of this attempt
+}
+
+// Saved is what a save left behind.
+type Saved struct {
+	Status   Status // Unknown may have become NeedsReview
+	Failures int
+	Wait     time.Duration // Unknown: until due
+}
+
+// Release gives a task back that was certainly not sent by this attempt. Legal only after the send gate was
+// shut unsent, or after every request ended unapplied.
+type Release struct {
+	Fence
+	Kind, Key  string
+	Delay      time.Duration
+	LastError  string
+	ErrorClass string
+	Reason     string
+	Trace      string
+}
+
+// Refusal is a message that was not accepted.
+type Refusal struct {
+	Kind, Key string
+	Reason    Reason
+	Detail    string
+	Origin    Origin
+	Subject   string
+	Headers   map[string][]string
+	Body      []byte
+	TaskID    int64 // the task it conflicts with, or 0
+}
+
+// Reason says why a message was refused. The set is fixed: it is also a metric label.
+type Reason string
+
+// The reasons.
+const (
+	Malformed   Reason = "malformed"    // not one clean JSON object
+	TooLarge    Reason = "too_large"    // body over the limit
+	BadKey      Reason = "bad_key"      // no usable business key
+	UnknownKind Reason = "unknown_kind" // no such kind here
+	Conflict    Reason = "conflict"     // the key is taken by other content
+)
+
+// Event is one audit line.
+type Event struct {
+	At         time.Time
+	Actor      string
+	Attempt    int
+	OldStatus  Status
+	NewStatus  Status
+	Reason     string
+	ExternalID string
+	TraceID    string
+}
+
+// Errors that callers tell apart with errors.Is.
+var (
+	// ErrLost: the fence did not match. The task belongs to another attempt, or is over. Nothing was written.
+	ErrLost = errors.New("task is no longer held by this attempt")
+	// ErrOtherExternalID: the row already has a different external id. Nothing was written.
+	ErrOtherExternalID = errors.New("task already has another external id")
+	// ErrNotFound: no such task.
+	ErrNotFound = errors.New("no such task")
+	// ErrPrefixTaken: another kind owns a provider-key prefix that clashes.
+	ErrPrefixTaken = errors.New("key prefix clashes with another kind's")
+	// ErrSchema: the database has no schema, or another version of it.
+	ErrSchema = errors.New("database schema does not fit this build")
+)
+
+// LocalRowsError reports that the database refused a handler's own rows or events (SQLSTATE class 22 or 23)
+// while the attempt itself was still current. Nothing was written.
+type LocalRowsError struct{ Err error }
+
+func (e *LocalRowsError) Error() string {
+	return "local rows refused by the database: " + e.Err.Error()
+}
+
+// Unwrap gives the database's error.
+func (e *LocalRowsError) Unwrap() error { return e.Err }

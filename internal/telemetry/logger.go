@@ -1,0 +1,41 @@
+package telemetry
+
+import (
+	"context"
+	"io"
+	"log/slog"
+
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Logger writes to w: readable text where terminal is true, else one JSON object per line. Lines logged with a
+// context that carries a span get its trace_id and span_id.
+func Logger(w io.Writer, terminal bool, level slog.Leveler) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
+	if terminal {
+		return slog.New(traced{slog.NewTextHandler(w, options)})
+	}
+	return slog.New(traced{slog.NewJSONHandler(w, options)})
+}
+
+// traced adds the ids of the context's span to each record.
+type traced struct{ slog.Handler }
+
+func (h traced) Handle(ctx context.Context, r slog.Record) error {
+	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
+		r = r.Clone()
+		r.AddAttrs(
+			slog.String("trace_id", span.TraceID().String()),
+			slog.String("span_id", span.SpanID().String()),
+		)
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h traced) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return traced{h.Handler.WithAttrs(attrs)}
+}
+
+func (h traced) WithGroup(name string) slog.Handler {
+	return traced{h.Handler.WithGroup(name)}
+}
