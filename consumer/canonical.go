@@ -3,7 +3,7 @@ package consumer
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"math/big"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,14 +101,47 @@ func splitNumber(literal string) (sign, digits string, fraction int, exponent st
 	return sign, whole, len(frac), exponent
 }
 
-// addExponent returns exponent + shift in decimal. Only an exponent of more than 18 digits needs big numbers.
+// addExponent returns exponent + shift in decimal. It works on the digits, in linear time: an exponent may be
+// as long as the body, and big.Int would need minutes for one of a few megabytes.
 func addExponent(exponent string, shift int) string {
-	if len(exponent) <= 18 {
-		e, _ := strconv.ParseInt(exponent, 10, 64) // empty: 0
-		return strconv.FormatInt(e+int64(shift), 10)
+	digits, negative := strings.CutPrefix(exponent, "-")
+	digits = strings.TrimLeft(digits, "0")
+	sign := ""
+	if negative {
+		sign, shift = "-", -shift
 	}
-	e, _ := new(big.Int).SetString(exponent, 10)
-	return e.Add(e, big.NewInt(int64(shift))).String()
+	if len(digits) <= 18 {
+		e, _ := strconv.ParseInt(digits, 10, 64) // empty: 0
+		if e += int64(shift); negative {
+			e = -e
+		}
+		return strconv.FormatInt(e, 10)
+	}
+	return sign + addToDigits(digits, int64(shift))
+}
+
+// addToDigits returns digits + n for more than 18 digits and a much smaller n. Only the last 18 are computed
+// with; a carry of one goes into the others.
+func addToDigits(digits string, n int64) string {
+	const unit = 1_000_000_000_000_000_000 // 18 digits
+	high, low := digits[:len(digits)-18], digits[len(digits)-18:]
+	sum, _ := strconv.ParseInt(low, 10, 64)
+	switch sum += n; {
+	case sum < 0:
+		sum += unit
+		high = carry(high, '0', '9', -1)
+	case sum >= unit:
+		sum -= unit
+		high = carry("0"+high, '9', '0', 1)
+	}
+	return strings.TrimLeft(high+fmt.Sprintf("%018d", sum), "0")
+}
+
+// carry adds step to the last digit; where that is the limit, it wraps around and the one before it is next.
+func carry(digits string, limit, wrapped byte, step int) string {
+	end := strings.TrimRight(digits, string(limit))
+	last := byte(int(end[len(end)-1]) + step)
+	return end[:len(end)-1] + string(last) + strings.Repeat(string(wrapped), len(digits)-len(end))
 }
 
 func isIntegerLiteral(number string) bool { return !strings.ContainsAny(number, ".eE") }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -33,9 +34,9 @@ func (s *Store) Save(ctx context.Context, saves ...Save) ([]Saved, error) {
 		return nil, s.whyRefused(ctx, saves[0])
 	case sqlState(err) == fenceState:
 		return nil, fmt.Errorf("save: %w", ErrLost)
-	case isNotCommitted(err) && isLocalRows(err):
+	case isNotCommitted(err) && isLocalRows(err, saves):
 		return nil, fmt.Errorf("save: %w", &LocalRowsError{err})
-	case isNotCommitted(err) && ctx.Err() != nil:
+	case isNotCommitted(err):
 		return nil, fmt.Errorf("save: %w", err)
 	}
 	return s.saveAgain(ctx, saves, err)
@@ -93,12 +94,17 @@ func (e *localRows) Error() string { return e.err.Error() }
 func (e *localRows) Unwrap() error { return e.err }
 
 // isLocalRows reports whether a handler's statement was refused for what it says: data exceptions (class 22),
-// constraints (23), and mistakes in the statement itself (42).
-func isLocalRows(err error) bool {
+// constraints (23), and mistakes in the statement itself (42). The driver prepares a whole batch before it runs,
+// so a mistake does not say whose it is; ours have none.
+func isLocalRows(err error, saves []Save) bool {
 	var local *localRows
-	state := sqlState(err)
-	return errors.As(err, &local) &&
-		(strings.HasPrefix(state, "22") || strings.HasPrefix(state, "23") || strings.HasPrefix(state, "42"))
+	switch state := sqlState(err); {
+	case strings.HasPrefix(state, "22"), strings.HasPrefix(state, "23"):
+		return errors.As(err, &local)
+	case strings.HasPrefix(state, "42"):
+		return slices.ContainsFunc(saves, func(s Save) bool { return len(s.Writes) > 0 })
+	}
+	return false
 }
 
 // saveAgain finds out what became of saves that may have been committed, and makes them again if they were not.

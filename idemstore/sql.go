@@ -197,14 +197,14 @@ returning t.id`
 // It returns how long the resend may rest on the key's age (null: it does not).
 var arm = `/* settle:arm */
 with held as materialized (
-  select t.id, clock_timestamp() as at from settle.tasks t where t.id = $1 for update of t
+  select t.id, t.provider, t.first_sent_at from settle.tasks t where t.id = $1 for update of t
 ), armed as (
   update settle.tasks t set sending = true, absent_at = null, resend_once = false,
     lease_until = clock_timestamp() + $4::bigint * interval '1 microsecond', updated_at = clock_timestamp(),
     first_sent_at = coalesce(t.first_sent_at, clock_timestamp())
   from held h cross join lateral (
-    select $7::boolean and t.provider = $6 and t.first_sent_at is not null
-      and ($5::bigint is null or clock_timestamp() < t.first_sent_at + $5::bigint * interval '1 microsecond') as young) y
+    select $7::boolean and h.provider = $6 and h.first_sent_at is not null
+      and ($5::bigint is null or clock_timestamp() < h.first_sent_at + $5::bigint * interval '1 microsecond') as young) y
   where t.id = h.id and t.attempts = $2 and t.token = $3 and t.status = 'started' and t.lease_until > clock_timestamp()
     and t.evidence_id is null and t.external_id is null and (y.young or $8::boolean or t.resend_once)
   returning t.id, t.attempts, t.last_trace, y.young,
@@ -230,7 +230,7 @@ with want as (
          absent_now, clear_absent, cost, max_failures, delay, settle,
          retention, reason, trace, n)
 ), held as materialized (
-  select t.id, w.n from settle.tasks t join want w on w.id = t.id order by t.id for update of t
+  select t.id, w.n, t.failures, t.give_up_at from settle.tasks t join want w on w.id = t.id order by t.id for update of t
 ), changed as (
   update settle.tasks t set
     status = s.status,
@@ -257,7 +257,7 @@ with want as (
                       then clock_timestamp() + w.retention * interval '1 microsecond' end
   from held h join want w on w.n = h.n
     cross join lateral (
-      select case when w.status = 'unknown' and (t.failures + w.cost >= w.max_failures or t.give_up_at <= clock_timestamp())
+      select case when w.status = 'unknown' and (h.failures + w.cost >= w.max_failures or h.give_up_at <= clock_timestamp())
                   then 'needs_review' else w.status end) as s(status)
   where t.id = h.id and t.attempts = w.attempt and t.token = w.token and t.status = 'started'
     and (not w.strict or t.lease_until > clock_timestamp())

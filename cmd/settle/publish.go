@@ -46,6 +46,11 @@ func publish(ctx context.Context, cmd *cli.Command) error {
 	if kind := cmd.String("kind"); kind != "" && known[kind] == nil {
 		return wrongUse("--kind: this build knows no kind %q%s", kind, hint(cmd))
 	}
+	inputs, closeInputs, err := openInputs(cmd)
+	if err != nil {
+		return err
+	}
+	defer closeInputs()
 	tracing, err := telemetry.Setup(ctx, "settle-publisher", log)
 	if err != nil {
 		return wrongUse("%w", err)
@@ -65,13 +70,8 @@ func publish(ctx context.Context, cmd *cli.Command) error {
 	if err := consumer.EnsureStreams(ctx, js, consumer.Config{Replicas: cmd.Int("replicas"), Logger: log}); err != nil {
 		return err
 	}
-	input, closeInput, err := openInputs(cmd)
-	if err != nil {
-		return err
-	}
-	defer closeInput()
 	p := publisher{kinds: known, only: cmd.String("kind"), send: sender(js)}
-	return p.run(ctx, input, newReport(cmd.Root().Writer, cmd.Bool("json")))
+	return p.run(ctx, inputs, newReport(cmd.Root().Writer, cmd.Bool("json")))
 }
 
 // knownKinds are the kinds of this build by name.

@@ -67,7 +67,7 @@ func taskStory(t idemstore.Task, events []idemstore.Event, content bool) taskObj
 	o.ProviderKey, o.EvidenceID = t.ProviderKey, t.EvidenceID
 	if content {
 		job := string(t.Payload)
-		o.Job, o.Result, o.Answer = &job, t.Result, t.Answer
+		o.Job, o.Result, o.Answer = &job, asJSON(t.Result), t.Answer
 	}
 	for _, e := range events {
 		o.History = append(o.History, eventObject{
@@ -76,6 +76,18 @@ func taskStory(t idemstore.Task, events []idemstore.Event, content bool) taskObj
 		})
 	}
 	return o
+}
+
+// asJSON is stored text as a JSON value; what is no JSON becomes a string.
+func asJSON(text []byte) json.RawMessage {
+	if len(text) == 0 || json.Valid(text) {
+		return text
+	}
+	quoted, err := json.Marshal(string(text))
+	if err != nil {
+		return nil
+	}
+	return quoted
 }
 
 // plainStatus is a status in the words that people use.

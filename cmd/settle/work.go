@@ -30,10 +30,7 @@ Traces go where the OTEL_EXPORTER_OTLP_* variables say.`,
 
 func work(ctx context.Context, cmd *cli.Command) error {
 	log := newLog(cmd)
-	if err := checkOrder(cmd); err != nil {
-		return err
-	}
-	if _, err := needed(cmd, "provider-url", variableOf("provider-url")); err != nil {
+	if err := checkWork(cmd); err != nil {
 		return err
 	}
 	tracing, err := telemetry.Setup(ctx, "settle-worker", log)
@@ -90,6 +87,20 @@ func runEngine(ctx context.Context, pool *pgxpool.Pool, conn *nats.Conn, config 
 		return wrongUse("%w", err) // it waits for everything but settings that cannot work
 	}
 	return err
+}
+
+// checkWork finds settings that cannot work before anything is started.
+func checkWork(cmd *cli.Command) error {
+	if _, err := postgresConfig(cmd, ""); err != nil {
+		return err
+	}
+	if _, _, err := natsOptions(cmd, ""); err != nil {
+		return err
+	}
+	if _, err := needed(cmd, "provider-url", variableOf("provider-url")); err != nil {
+		return err
+	}
+	return checkOrder(cmd)
 }
 
 // engineConfig is everything but logger and tracer.

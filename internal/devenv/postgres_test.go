@@ -138,17 +138,17 @@ func TestPostgresRestartOnTakenPortFails(t *testing.T) {
 }
 
 func TestPostgresStartTellsWhatInitdbSaid(t *testing.T) {
-	before := folders(t, "pg")
 	bin := fakeBinaries(t, "echo 'no space for the catalog' >&2; exit 3")
+	tmp := openDir(t)
+	t.Setenv("TMPDIR", tmp)
 	_, err := StartPostgres(t.Context(), PostgresOptions{Binaries: bin})
 	if err == nil || !strings.Contains(err.Error(), "no space for the catalog") {
 		t.Errorf("got %v", err)
 	}
-	assertNoneNew(t, before)
+	assertEmpty(t, tmp)
 }
 
 func TestPostgresStartIsCancelled(t *testing.T) {
-	before := folders(t, "pg")
 	started := filepath.Join(openDir(t), "started")
 	if err := os.WriteFile(started, nil, 0o666); err != nil {
 		t.Fatal(err)
@@ -157,6 +157,8 @@ func TestPostgresStartIsCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := fakeBinaries(t, "echo x > "+started+"; exec sleep 1000")
+	tmp := openDir(t)
+	t.Setenv("TMPDIR", tmp)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason := errors.New("changed my mind")
 	go func() {
@@ -166,7 +168,7 @@ func TestPostgresStartIsCancelled(t *testing.T) {
 	if _, err := StartPostgres(ctx, PostgresOptions{Binaries: bin}); !errors.Is(err, reason) {
 		t.Errorf("got %v, want the cause of the cancellation", err)
 	}
-	assertNoneNew(t, before)
+	assertEmpty(t, tmp)
 }
 
 // fakeBinaries is a folder with an initdb that runs script, for servers that do not start.
@@ -217,5 +219,13 @@ func assertNoFolder(t *testing.T, path string) {
 	t.Helper()
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s is still there (%v)", path, err)
+	}
+}
+
+func assertEmpty(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 0 {
+		t.Errorf("left behind: %v (%v)", entries, err)
 	}
 }

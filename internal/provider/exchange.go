@@ -38,7 +38,7 @@ func (s *Server) serve(op operation) http.Handler {
 		defer s.calls.Done()
 		ctx, cancel := s.detach(r.Context())
 		defer cancel()
-		call := Call{Method: r.Method, Path: r.URL.Path, Key: op.key(r)}
+		call := Call{Method: r.Method, Path: r.URL.Path, Key: op.key(r), UserAgent: r.UserAgent()}
 		x := &exchange{Server: s, w: w, r: r, call: call}
 		x.answer(ctx, x.run(ctx, op))
 	})

@@ -227,14 +227,17 @@ func TestFaultIgnoreKeys(t *testing.T) {
 func TestFaultHide(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{})
-	made := r.post("/charges", "k", order, "hide=1h")
-	r.expect(made, 201)
-	r.expect(r.get("/charges?idempotency_key=k"), 404, "error", "not_found")
-	r.expect(r.get("/charges/"+made.field("charge_id")), 200, "status", "succeeded")
-	r.expect(r.post("/charges", "k", order, ""), 200, "replayed", true)
-	r.counts("k", 2, 1)
-	r.timePasses("charges", "visible_at")
-	r.expect(r.get("/charges?idempotency_key=k"), 200, "charge_id", made.fields["charge_id"])
+	for _, c := range []struct{ table, body, id string }{{"charges", order, "charge_id"}, {"reports", monthly, "report_id"}} {
+		path, key := "/"+c.table, "k-"+c.table
+		made := r.post(path, key, c.body, "hide=1h")
+		r.expect(made, 201)
+		r.expect(r.get(path+"?idempotency_key="+key), 404, "error", "not_found")
+		r.expect(r.get(path+"/"+made.field(c.id)), 200, "status", made.field("status"))
+		r.expect(r.post(path, key, c.body, ""), 200, "replayed", true)
+		r.counts(key, 2, 1)
+		r.timePasses(c.table, "visible_at")
+		r.expect(r.get(path+"?idempotency_key="+key), 200, c.id, made.field(c.id))
+	}
 }
 
 // A delay holds the answer back, and the effect as well where it comes before.

@@ -33,6 +33,8 @@ type Call struct {
 	Path   string
 	Key    string // the Idempotency-Key, or the one that a look-up asks for; may be empty
 
+	UserAgent string // of the client
+
 	OrderID string // of POST /charges
 	TaskID  string // of POST /reports, as written
 

@@ -200,7 +200,7 @@ func (p *postgresTap) awaitCommit(m []byte) ([]byte, *Shot) {
 	p.held = append(p.held, m...)
 	switch m[0] {
 	case 'C': // CommandComplete: a COMMIT in a failed transaction is answered by ROLLBACK
-		if p.explicit && string(m[5:]) == "COMMIT\x00" {
+		if p.ready == p.round-1 && string(m[5:]) == "COMMIT\x00" {
 			return nil, p.target.Shot
 		}
 	case 'E': // ErrorResponse: the rest of the round is skipped, the commit with it

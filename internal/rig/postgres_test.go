@@ -172,6 +172,57 @@ func TestFailedCommitIsNoCommit(t *testing.T) {
 	}
 }
 
+// A COMMIT in a transaction that has failed rolls back, says so, and does not use up the shot.
+func TestCommitThatRollsBackIsNoCommit(t *testing.T) {
+	p, _ := entries(t)
+	c := connect(t, p)
+	shot := p.DropCommitAnswer(CommitCut{Containing: "rig:insert"})
+	tx, err := c.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), insert, "rolled back"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "select 1/0"); err == nil {
+		t.Fatal("divided by zero")
+	}
+	if err := tx.Commit(t.Context()); !errors.Is(err, pgx.ErrTxCommitRollback) {
+		t.Fatalf("commit: %v, want %v", err, pgx.ErrTxCommitRollback)
+	}
+	if err := ways["all in one flush"](t.Context(), c, "next"); err == nil {
+		t.Error("the client was told that it had committed")
+	}
+	Await(t, shot.Fired(), soon, "the shot has fired")
+}
+
+// Two transactions under way at once: the answer to the first COMMIT is not taken for that to the second.
+func TestDropCommitAnswerInAPipeline(t *testing.T) {
+	p, exists := entries(t)
+	c := connect(t, p)
+	var secondAtCut bool
+	shot := p.DropCommitAnswer(CommitCut{Skip: 1, Do: func() { secondAtCut = exists("second") }})
+	pipe := c.PgConn().StartPipeline(t.Context())
+	for _, name := range []string{"first", "second"} {
+		pipe.SendQueryParams("begin", nil, nil, nil, nil)
+		pipe.SendQueryParams("/* rig:insert */ insert into public.entries values ('"+name+"')", nil, nil, nil, nil)
+		if name == "second" {
+			pipe.SendQueryParams("select pg_sleep(0.1)", nil, nil, nil, nil)
+		}
+		pipe.SendQueryParams("commit", nil, nil, nil, nil)
+		if err := pipe.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := pipe.Close(); err == nil {
+		t.Error("the client was told that both had committed")
+	}
+	Await(t, shot.Fired(), soon, "the shot has fired")
+	if !secondAtCut {
+		t.Error("cut before the second COMMIT had run")
+	}
+}
+
 func TestRollbackIsNoCommit(t *testing.T) {
 	p, exists := entries(t)
 	c := connect(t, p)

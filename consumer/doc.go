@@ -1,0 +1,94 @@
+// Package consumer takes jobs from NATS JetStream, makes the external effect of each job happen once per business
+// key, commits the result to Postgres, and only then acks.
+//
+// # The promise
+//
+// One business key, at most one effect at a provider that keeps keys, whatever crashes; never a lost job; never a
+// guess. Where the outcome cannot be known the task says "unknown", the provider is asked, and if nobody can tell,
+// a person is.
+//
+// It holds while both sides keep the key, while committed rows and acknowledged publishes survive, and, at a
+// provider without keys, while a worker does not stand still between its last look at the clock and the socket for
+// longer than the absent-after time. No lease policy recalls a request that has left.
+//
+// # The words
+//
+// A message is in the stream; a delivery is one try of JetStream at it. A job is a decoded message of a kind
+// ("payment.charge"). Its key is the business key, unique within the kind; the task is the row for kind and key. An
+// attempt is one claim of a task; its number and its random token are the fence. It holds the lease. The effect is
+// what happens at the provider, under the provider key; the external id is the provider's name for it. A verdict is
+// what a look-up says. The result is what is stored and replayed. To save is to commit the outcome; to settle is to
+// ack, nak with a delay, term, or stay silent. A refusal is a message that was never accepted.
+//
+// # The life of a delivery
+//
+//	receive → decode → claim → (replay | hand back | look up | perform) → save → settle
+//
+// The claim commits before anything leaves the process. No transaction is open while a handler runs. The save writes
+// status, result, external id, local rows and events in one transaction under the fence. What is said to the broker
+// comes after the commit that makes it true (settle.go). One sentence to carry away: "known not applied" is a
+// statement about every attempt so far, not about the last one; and the fence protects the row, never the socket:
+// the socket has a gate of its own (gate.go).
+//
+// # What a claim finds
+//
+// The first line that fits. The claim's statement decides it under the row's lock; decideClaim is the same table.
+//
+//	 1  no row                                       insert, attempt 1, perform
+//	 2  the row is locked by somebody                nak, soon
+//	 3  hashed by an algorithm unknown here          alert; nak, late
+//	 4  other content, and not the row's own message conflict: refusal, alert; term
+//	 5  finished, failed                             replay; ack
+//	 6  needs_review                                 note; term
+//	 7  started, lease live                          busy; nak for the rest of the lease
+//	 8  nobody holds it, not due                     nak until due
+//	 9  due, but budget or age is used up            needs_review; term
+//	10  started, lease expired, it was sending       ask                    failures + 1
+//	11  started, lease expired, it only asked        unsure: ask, else perform   failures + 1
+//	12  unknown                                      ask
+//	13  started, no lease: released                  perform
+//	    anything that the constraints exclude        ask
+//
+// # What a perform may come to
+//
+//	done                              finished, local rows, events; ack
+//	done, another id than the row's   needs_review; term
+//	done, local rows refused          needs_review with result and id; term
+//	accepted                          id at once; unknown until polled; nak
+//	refused                           failed, local rows; ack. Unknown, if an earlier attempt may have been
+//	                                  applied and the provider would not have replayed what that one got
+//	not sent                          released, or unknown if an earlier attempt may have been applied; nak
+//	misconfigured                     unknown, or as not sent after 401, 405; alert; nak, late
+//	conflict                          needs_review; term
+//	anything else                     unknown; failures + 1; nak
+//	lease lost                        nothing; late proof is left as evidence; silent
+//
+// "Not sent" is the engine's own judgement: the gate was shut before anything passed, or each request ended before
+// it had a connection or with a status that applied nothing. A handler's word for it counts only if that agrees.
+//
+// # What a look-up may say
+//
+//	found, found refused      finished, failed; local rows; ack
+//	contradictory             needs_review
+//	still running             unknown; nak
+//	cannot tell               unknown; nak
+//	absent, id known          needs_review
+//	absent, key young         arm, perform with the same key
+//	absent, not settled       unknown; nak until settled
+//	absent, first reading     noted; unknown; nak
+//	absent, second reading    arm, perform, if a resend is permitted; else needs_review
+//	no look-up declared       arm, perform while the key is young; else needs_review
+//
+// A key is young while the provider surely still has it. A reading is settled from the absent-after time after the
+// last possible send on. To arm is to confirm the lease by SQL once more, right before a resend.
+//
+// # Where a crash leaves things
+//
+//	before the claim commits     the stream still has the message: as if nothing happened
+//	claimed, nothing sent        the lease runs out; the next attempt asks, hears "absent", sends the same key
+//	sent, effect or not          the same; it hears "found" and adopts the id, or the key replays the answer
+//	save sent, answer lost       the row is read again by id and token before anything is concluded
+//	saved, not acked             the message comes again and is answered from the row
+//	acked, the broker forgets    the same
+//	frozen past the lease        the gate is shut by its own clock: it sends nothing, saves nothing, says nothing
+package consumer

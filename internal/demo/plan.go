@@ -1,0 +1,88 @@
+package demo
+
+import (
+	"fmt"
+	"math/rand/v2"
+)
+
+// The kinds that the demo uses.
+const (
+	chargeKind = "payment.charge"
+	reportKind = "report.create"
+)
+
+// repeat is a way in which a job comes more than once.
+type repeat int
+
+const (
+	once        repeat = iota
+	doubleClick        // two equal publishes at the same moment: the stream drops one
+	webhook            // the same event sent twice, each with a message id and a member order of its own
+	lostPubAck         // a publish whose answer was lost, made again without its message id
+)
+
+// job is one business key and what happens to it.
+type job struct {
+	kind, key string
+	id        string // order id or task id: what the provider's own tables are searched by
+	body      string
+	repeat    repeat
+
+	kill, timeout, freeze bool
+}
+
+// plan makes the jobs of a run. The same seed gives the same plan.
+func plan(n int, seed uint64) []job {
+	r := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // a repeatable plan, no secret
+	jobs := make([]job, n)
+	for i := range jobs {
+		if i%2 == 0 {
+			jobs[i] = charge(r, 18452+i/2)
+		} else {
+			jobs[i] = report(r, 42+i/2)
+		}
+		jobs[i].repeat = repeat(max(0, r.IntN(8)-4)) // half come once
+	}
+	chooseVictims(r, jobs)
+	return jobs
+}
+
+func charge(r *rand.Rand, n int) job {
+	id := fmt.Sprint(n)
+	return job{kind: chargeKind, key: "order_" + id, id: id,
+		body: fmt.Sprintf(`{"order_id":"%s","customer_id":"c_%d","amount":%d,"currency":"EUR"}`, id, 10+r.IntN(20), 100*(1+r.IntN(99)))}
+}
+
+func report(r *rand.Rand, n int) job {
+	types := []string{"daily", "weekly", "monthly"}
+	id := fmt.Sprint(n)
+	return job{kind: reportKind, key: "report-task-" + id, id: id,
+		body: fmt.Sprintf(`{"task_id":%s,"report_type":"%s"}`, id, types[r.IntN(len(types))])}
+}
+
+// chooseVictims picks different jobs for each misfortune: a kill and a timeout per kind, and a freeze.
+func chooseVictims(r *rand.Rand, jobs []job) {
+	var charges, reports []*job
+	for _, i := range r.Perm(len(jobs)) {
+		if jobs[i].kind == chargeKind {
+			charges = append(charges, &jobs[i])
+		} else {
+			reports = append(reports, &jobs[i])
+		}
+	}
+	charges[0].kill, charges[1].timeout, charges[2].freeze = true, true, true
+	reports[0].kill, reports[1].timeout = true, true
+}
+
+// leastJobs is what a plan needs for its misfortunes.
+const leastJobs = 6
+
+// count is how many jobs satisfy f.
+func count(jobs []job, f func(job) bool) (n int) {
+	for _, j := range jobs {
+		if f(j) {
+			n++
+		}
+	}
+	return n
+}
