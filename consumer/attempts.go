@@ -131,8 +131,10 @@ func (a *attempt) call(ctx context.Context, name string, f func(context.Context,
 	}
 	done := make(chan returned, 1)
 	a.engine.handlers.Add(1)
+	a.handlers.Add(1)
 	go func() {
 		defer a.engine.handlers.Done()
+		defer a.handlers.Done()
 		result, err := contain(func() (any, error) { return f(ctx, a) })
 		done <- returned{result, err}
 	}()

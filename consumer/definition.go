@@ -150,7 +150,7 @@ func (d *definition) read(body []byte, maxBody int) (job, error) {
 	if err != nil {
 		return job{}, err
 	}
-	value, err := d.decode(doc)
+	value, err := contain(func() (any, error) { return d.decode(doc) })
 	if err != nil {
 		return job{}, err
 	}
@@ -167,7 +167,7 @@ func (d *definition) decodeRow(payload []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.decode(doc)
+	return contain(func() (any, error) { return d.decode(doc) })
 }
 
 // keyOf asks the kind for the key. A panic there is a bad message, not a bad process.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,21 +25,21 @@ type delivery struct {
 	meta      *jetstream.MsgMetadata
 	span      trace.Span
 	oursUntil atomic.Pointer[time.Time]
+	handlers  sync.WaitGroup // handler calls that have not returned
 	log       *slog.Logger
 }
 
 // handle runs one delivery to its end.
-func (e *Engine) handle(ctx context.Context, k *kind, msg jetstream.Msg, received time.Time) {
-	meta, err := msg.Metadata()
+func (d *delivery) handle(ctx context.Context) {
+	meta, err := d.msg.Metadata()
 	if err != nil {
-		e.log.ErrorContext(ctx, "message without JetStream metadata left alone", "kind", k.name, "error", err)
+		d.log.ErrorContext(ctx, "message without JetStream metadata left alone", "kind", d.kind.name, "error", err)
 		return
 	}
-	d := &delivery{engine: e, kind: k, msg: msg, meta: meta}
-	d.log = e.log.With("kind", k.name, "sequence", meta.Sequence.Stream, "delivered", meta.NumDelivered)
-	d.keepUntil(received)
+	d.meta = meta
+	d.log = d.log.With("kind", d.kind.name, "sequence", meta.Sequence.Stream, "delivered", meta.NumDelivered)
 
-	ctx, d.span = e.startDelivery(ctx, d)
+	ctx, d.span = d.engine.startDelivery(ctx, d)
 	defer d.span.End()
 	s := d.run(ctx)
 	d.span.SetAttributes(attribute.String(attrVerb, s.verb.String()))
@@ -75,6 +76,8 @@ func (d *delivery) run(ctx context.Context) settlement {
 func (d *delivery) claim(ctx context.Context, j job) (c idemstore.Claimed, sent time.Time, err error) {
 	ctx, span := d.engine.start(ctx, spanClaim)
 	defer func() { endSpan(span, err) }()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.engine.config.Lease)
+	defer cancel()
 	sent = now()
 	found, err := d.engine.store.Claim(ctx, idemstore.Claim{
 		Kind: d.kind.name, Key: j.key, Token: uuid.New(), Payload: j.payload, Hash: j.hash, HashAlgorithm: hashAlgorithm,
@@ -124,6 +127,8 @@ func (d *delivery) answer(ctx context.Context, c idemstore.Claimed) settlement {
 // would be lost.
 func (d *delivery) refuse(ctx context.Context, r idemstore.Refusal, cause error) settlement {
 	reason := refusalReason(cause)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+	defer cancel()
 	ctx, span := d.engine.start(ctx, spanRefuse, attribute.String(attrRefusal, string(reason)))
 	r.Kind, r.Reason, r.Subject = d.kind.name, reason, d.msg.Subject()
 	r.Detail = errorText(cause)

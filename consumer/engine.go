@@ -80,17 +80,17 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
-	beating, stopBeating := context.WithCancel(work)
-	var background sync.WaitGroup
-	background.Go(func() { e.heartbeat(beating) })
+	beating, stopBeating := context.WithCancel(context.WithoutCancel(ctx))
+	var heart, takers sync.WaitGroup
+	heart.Go(func() { e.heartbeat(beating) })
 	for _, k := range e.kinds {
-		background.Go(func() { e.take(ctx, work, k) })
+		takers.Go(func() { e.take(ctx, work, k) })
 	}
 	e.log.InfoContext(ctx, "serving", "kinds", len(e.kinds), "slots", e.config.Slots)
 	<-ctx.Done()
-	err := e.drain(work, stop)
+	err := e.drain(work, stop, func() { takers.Wait(); e.deliveries.Wait() })
 	stopBeating()
-	background.Wait()
+	heart.Wait()
 	return err
 }
 
@@ -159,35 +159,31 @@ func (e *Engine) ownPrefixes(ctx context.Context) error {
 }
 
 // drain ends the work in hand, in this order: nothing new is sent, what is under way gets its grace, then it is
-// cut short. Saves and acks have limits of their own beyond that.
-func (e *Engine) drain(work context.Context, stop context.CancelCauseFunc) error {
+// cut short. Saves and acks have limits of their own beyond that. finish waits for the work.
+func (e *Engine) drain(work context.Context, stop context.CancelCauseFunc, finish func()) error {
 	e.log.InfoContext(work, "draining", "jobs", e.held.count(), "grace", e.config.DrainTimeout)
 	e.held.drain()
-	if e.waited(&e.deliveries, e.config.DrainTimeout) {
-		return e.abandoned()
+	finished := make(chan struct{})
+	go func() { finish(); close(finished) }()
+	if !e.ends(finished, e.config.DrainTimeout) {
+		e.held.shutAll(ErrDraining)
+		stop(ErrDraining)
+		if !e.ends(finished, pullWait+handlerGrace+saveTimeout+ackTimeout) {
+			return errors.New("drain: some deliveries did not end; their messages come again")
+		}
 	}
-	e.held.shutAll(ErrDraining)
-	stop(ErrDraining)
-	if !e.waited(&e.deliveries, handlerGrace+saveTimeout+ackTimeout) {
-		return errors.New("drain: some deliveries did not end; their messages come again")
-	}
-	return e.abandoned()
-}
-
-// abandoned reports handlers that have not returned although their context ended.
-func (e *Engine) abandoned() error {
-	if !e.waited(&e.handlers, handlerGrace) {
+	returned := make(chan struct{})
+	go func() { e.handlers.Wait(); close(returned) }()
+	if !e.ends(returned, handlerGrace) {
 		return errors.New("drain: a handler ignores its context and is left running; it can no longer send")
 	}
 	return nil
 }
 
-// waited reports whether the group ended within d. The goroutine that waits ends with the group.
-func (e *Engine) waited(group *sync.WaitGroup, d time.Duration) bool {
-	done := make(chan struct{})
-	go func() { group.Wait(); close(done) }()
+// ends reports whether c is closed within d.
+func (e *Engine) ends(c <-chan struct{}, d time.Duration) bool {
 	select {
-	case <-done:
+	case <-c:
 		return true
 	case <-e.after(d):
 		return false

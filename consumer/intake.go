@@ -86,17 +86,19 @@ func (e *Engine) pull(ctx, work context.Context, k *kind, cons jetstream.Consume
 		return
 	}
 	for msg := range batch.Messages() {
-		received := now()
+		d := &delivery{engine: e, kind: k, msg: msg, log: e.log}
+		d.keepUntil(now())
 		n--
 		e.deliveries.Add(1)
 		go func() {
-			defer e.deliveries.Done()
 			defer k.free(1)
+			defer d.handlers.Wait() // a handler that ignores its context keeps its slot
+			defer e.deliveries.Done()
 			if ctx.Err() != nil {
-				e.handBack(k, msg, received)
+				d.handBack()
 				return
 			}
-			e.handle(work, k, msg, received)
+			d.handle(work)
 		}()
 	}
 	if err := batch.Error(); err != nil {
@@ -105,11 +107,9 @@ func (e *Engine) pull(ctx, work context.Context, k *kind, cons jetstream.Consume
 }
 
 // handBack returns a message that arrived while the process drains: nothing was done for it, so it costs nothing.
-func (e *Engine) handBack(k *kind, msg jetstream.Msg, received time.Time) {
-	d := &delivery{engine: e, kind: k, msg: msg, log: e.log}
-	d.keepUntil(received)
+func (d *delivery) handBack() {
 	if err := d.nak(0); err != nil {
-		e.log.Info("message not handed back; it comes again after its AckWait", "kind", k.name, "error", err)
+		d.log.Info("message not handed back; it comes again after its AckWait", "kind", d.kind.name, "error", err)
 	}
 }
 

@@ -84,11 +84,14 @@ func (d *delivery) inProgress() error {
 		return nil
 	}
 	before := now()
-	if err := d.msg.InProgress(); err != nil {
-		return err
+	err := d.msg.InProgress()
+	if err == nil {
+		d.keepUntil(before)
 	}
-	d.keepUntil(before)
-	return nil
+	if errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
+		return nil // settled a moment ago
+	}
+	return err
 }
 
 // ackMargin is how early a delivery stops counting as ours: the broker's clock started before we saw the message.

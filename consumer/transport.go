@@ -104,9 +104,12 @@ func (t *Transport) base() http.RoundTripper {
 	return t.private
 }
 
-// leave asks whether the request may leave at all. A context that is done is not counted as a request.
+// leave asks whether the request may leave at all. A context that is done is a refusal, not a request.
 func leave(ctx context.Context, g *gate) error {
 	if ctx.Err() != nil {
+		if g != nil {
+			g.wasRefused.Store(true)
+		}
 		return fmt.Errorf("nothing sent: %w", context.Cause(ctx))
 	}
 	if g == nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ErrUnanswered: the answer to COMMIT was lost and a second look did not find the claim. Whoever claimed must
-// stay silent; the message comes again.
-var ErrUnanswered = errors.New("claim was not answered and is not there")
+// ErrUnanswered: the answer to COMMIT was lost, and a second look did not find the claim or found nobody to ask.
+// Whoever claimed must stay silent; the message comes again.
+var ErrUnanswered = errors.New("claim was not answered and was not found")
 
 // Claim claims keys, each in one of the ways of the claim table, in one transaction that is committed before it
 // returns. A key may appear once per call. The answers are in the order of the claims.
 //
 // It blocks for one round trip, longer only while the server lets nobody in. On an error no claim of the call
-// may be acted upon; ErrUnanswered and connection errors leave open whether one was committed.
+// may be acted upon; only ErrUnanswered leaves open whether one was committed.
 func (s *Store) Claim(ctx context.Context, claims ...Claim) ([]Claimed, error) {
 	var out []Claimed
 	err := again(ctx, func(ctx context.Context) (err error) {
@@ -73,7 +73,7 @@ func (s *Store) rereadClaims(ctx context.Context, claims []Claim, cause error) (
 	for i, c := range claims {
 		found, err := query(ctx, s, scanClaimed, claimReread, c.Kind, c.Key, c.Token)
 		if err != nil {
-			return nil, fmt.Errorf("claim: read again after %w: %w", cause, err)
+			return nil, fmt.Errorf("claim: %w: %w: read again: %w", ErrUnanswered, cause, err)
 		}
 		if len(found) == 0 {
 			return nil, fmt.Errorf("claim: %w: %w", ErrUnanswered, cause)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,11 @@ func keepNATS(ctx context.Context, cmd *cli.Command, name string, log *slog.Logg
 		// Nothing is kept to be sent after a reconnect: a late nak or in-progress would hit the next holder.
 		nats.ReconnectBufSize(-1),
 		nats.ConnectHandler(func(*nats.Conn) { up <- struct{}{} }),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { log.Warn("NATS connection lost", "error", err) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil { // nil: we closed it
+				log.Warn("NATS connection lost", "error", err)
+			}
+		}),
 		nats.ReconnectHandler(func(*nats.Conn) { log.Info("NATS connection is back") }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("NATS", "error", err) }),
 		nats.ClosedHandler(func(*nats.Conn) { close(over) }),
@@ -105,7 +110,7 @@ func awaitNATS(ctx context.Context, conn *nats.Conn, up, over <-chan struct{}, l
 			return nil
 		case <-over:
 			// The client gives up only where it was refused: wrong credentials.
-			return wrongUse("connect to NATS: %w", errors.Join(nats.ErrConnectionClosed, conn.LastError()))
+			return wrongUse("connect to NATS: %w", cmp.Or(conn.LastError(), nats.ErrConnectionClosed))
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-remind.C:

@@ -121,7 +121,8 @@ func TestPoints(t *testing.T) {
 	r.get("/stats")
 	p, c := seen()
 	wantPoints(t, p, Received, BeforeCommit, AfterCommit, Answered)
-	want := Call{Method: "POST", Path: "/charges", Key: "order_18452", OrderID: "18452"}
+	want := Call{Method: "POST", Path: "/charges", Key: "order_18452", OrderID: "18452",
+		UserAgent: "Go-http-client/1.1"} // what net/http sends by itself
 	if c[0] != want {
 		t.Errorf("at Received %+v", c[0])
 	}

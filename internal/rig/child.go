@@ -49,7 +49,7 @@ func RunChild() {
 	if name == "" {
 		return
 	}
-	os.Unsetenv(workerVariable) // a worker's own children are no workers
+	_ = os.Unsetenv(workerVariable) // a worker's own children are no workers
 	os.Exit(runChild(name))
 }
 

@@ -163,6 +163,7 @@ func (p *postgresTap) executes(sql string) bool {
 	p.tx.sql = append(p.tx.sql, sql)
 	for _, statement := range strings.Split(sql, ";") {
 		switch boundary(statement) {
+		case within:
 		case begins:
 			p.tx.explicit = true
 		case commits:

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"context"
 	"errors"
 	"net"
 	"strings"
@@ -40,8 +41,12 @@ func startProxy(t testing.TB, upstream string, newTap func() tap) *Proxy {
 		t.Fatalf("listen for the proxy: %v", err)
 	}
 	p := &Proxy{t: t, listener: listener, upstream: upstream, newTap: newTap, links: map[*link]struct{}{}}
-	p.running.Go(p.accept)
-	t.Cleanup(p.close)
+	ctx, stopDialling := context.WithCancel(context.Background())
+	p.running.Go(func() { p.accept(ctx) })
+	t.Cleanup(func() {
+		stopDialling()
+		p.close()
+	})
 	return p
 }
 
@@ -100,7 +105,7 @@ func (p *Proxy) close() {
 	p.running.Wait()
 }
 
-func (p *Proxy) accept() {
+func (p *Proxy) accept(ctx context.Context) {
 	for {
 		client, err := p.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -110,16 +115,16 @@ func (p *Proxy) accept() {
 			p.t.Errorf("proxy for %s: accept: %v", p.upstream, err)
 			return
 		}
-		p.running.Go(func() { p.serve(client) })
+		p.running.Go(func() { p.serve(ctx, client) })
 	}
 }
 
-func (p *Proxy) serve(client net.Conn) {
+func (p *Proxy) serve(ctx context.Context, client net.Conn) {
 	network := "tcp"
 	if strings.HasPrefix(p.upstream, "/") {
 		network = "unix"
 	}
-	server, err := net.Dial(network, p.upstream)
+	server, err := new(net.Dialer).DialContext(ctx, network, p.upstream)
 	if err != nil {
 		client.Close() // an upstream that is down looks the same from the client's side
 		return

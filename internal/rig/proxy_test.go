@@ -42,18 +42,22 @@ func echo(t *testing.T) (addr string) {
 // client is a connection that speaks in lines.
 type client struct {
 	t *testing.T
-	net.Conn
+	*net.TCPConn
 	in *bufio.Reader
 }
 
 func dial(t *testing.T, p *Proxy) *client {
 	t.Helper()
-	c, err := net.Dial("tcp", p.Addr())
+	addr, err := net.ResolveTCPAddr("tcp", p.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })
-	return &client{t: t, Conn: c, in: bufio.NewReader(c)}
+	c, err := net.DialTCP("tcp", nil, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return &client{t: t, TCPConn: c, in: bufio.NewReader(c)}
 }
 
 func (c *client) say(line string) {
@@ -63,9 +67,16 @@ func (c *client) say(line string) {
 	}
 }
 
+func (c *client) readWithin(d time.Duration) {
+	c.t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(d)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 func (c *client) hear(want string) {
 	c.t.Helper()
-	c.SetReadDeadline(time.Now().Add(soon))
+	c.readWithin(soon)
 	if got, err := c.in.ReadString('\n'); err != nil || got != want+"\n" {
 		c.t.Fatalf("read %q, %v; want %q", got, err, want)
 	}
@@ -74,7 +85,7 @@ func (c *client) hear(want string) {
 // hearNothing waits a moment, in which nothing may arrive.
 func (c *client) hearNothing() {
 	c.t.Helper()
-	c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	c.readWithin(100 * time.Millisecond)
 	if got, err := c.in.ReadString('\n'); !errors.Is(err, os.ErrDeadlineExceeded) {
 		c.t.Fatalf("read %q, %v; want nothing", got, err)
 	}
@@ -82,7 +93,7 @@ func (c *client) hearNothing() {
 
 func (c *client) hearEnd() {
 	c.t.Helper()
-	c.SetReadDeadline(time.Now().Add(soon))
+	c.readWithin(soon)
 	if got, err := c.in.ReadString('\n'); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		c.t.Fatalf("read %q, %v; want the end of the connection", got, err)
 	}
@@ -156,7 +167,7 @@ func TestProxyPassesTheEndOfOneDirection(t *testing.T) {
 	p := NewProxy(t, echo(t))
 	c := dial(t, p)
 	c.say("one")
-	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
+	if err := c.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
 	c.hear("one")

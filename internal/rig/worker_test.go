@@ -22,7 +22,7 @@ var workers = map[string]func(context.Context) error{
 	"drain": func(ctx context.Context) error {
 		ChildPoints().At("ready")
 		<-ctx.Done()
-		fmt.Print("drained")
+		fmt.Fprint(os.Stdout, "drained")
 		return nil
 	},
 	"fail":  func(context.Context) error { return errors.New("this went wrong") },
@@ -30,9 +30,9 @@ var workers = map[string]func(context.Context) error{
 	"nest":  nest,
 	"clock": func(context.Context) error {
 		start := time.Now()
-		fmt.Printf("clock %d\n", start.Unix())
+		fmt.Fprintf(os.Stdout, "clock %d\n", start.Unix())
 		<-time.After(50 * time.Millisecond)
-		fmt.Printf("elapsed %d\n", time.Since(start).Milliseconds())
+		fmt.Fprintf(os.Stdout, "elapsed %d\n", time.Since(start).Milliseconds())
 		return nil
 	},
 }
@@ -40,17 +40,16 @@ var workers = map[string]func(context.Context) error{
 // spans starts and ends three spans and says between them what it has done.
 func spans(context.Context) error {
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(ChildPoints()))
-	defer provider.Shutdown(context.Background())
 	tracer := provider.Tracer("rig")
 	for i := range 3 {
-		fmt.Println("before", i)
+		fmt.Fprintln(os.Stdout, "before", i)
 		_, span := tracer.Start(context.Background(), "work", trace.WithAttributes(attribute.Int("i", i)))
-		fmt.Println("inside", i)
+		fmt.Fprintln(os.Stdout, "inside", i)
 		span.SetAttributes(attribute.String("answer", fmt.Sprint("a", i)))
 		span.End()
-		fmt.Println("after", i)
+		fmt.Fprintln(os.Stdout, "after", i)
 	}
-	return nil
+	return provider.Shutdown(context.Background())
 }
 
 // nest starts a process as StartWorker does, and waits to be killed.
@@ -61,7 +60,7 @@ func nest(ctx context.Context) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	fmt.Println("nested", cmd.Process.Pid)
+	fmt.Fprintln(os.Stdout, "nested", cmd.Process.Pid)
 	ChildPoints().At("ready")
 	<-ctx.Done()
 	return nil

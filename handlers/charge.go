@@ -1,0 +1,241 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/settlemq/settle/consumer"
+)
+
+// DefaultChargeRetention is the default retention of charges: longer than a week, because refunds and
+// chargebacks ask for them.
+const DefaultChargeRetention = 720 * time.Hour
+
+const (
+	chargeKind      = "payment.charge"
+	chargePrefix    = "order_"
+	chargeResource  = "charges"
+	eventCharged    = "events.payment.charged"
+	statusSucceeded = "succeeded"
+	statusDeclined  = "declined"
+	statusPending   = "pending"
+
+	maxCurrency = 16 // bytes
+)
+
+// ChargeOptions are the settings of the kind payment.charge.
+type ChargeOptions struct {
+	// Policy overrides Config.Policy; zero fields do not, but a zero Retention is DefaultChargeRetention.
+	Policy consumer.Policy
+	// Provider is the provider's profile. An empty Identity is the client's; KeyPrefix is the kind's own.
+	Provider consumer.Provider
+	// Poll is how soon a charge that the provider has accepted is asked about again; 1 s.
+	Poll time.Duration
+	// CreateOrders adds an order that shop.orders does not know, as pending. Otherwise such a job needs a person.
+	CreateOrders bool
+}
+
+// ChargeJob is one order to charge.
+type ChargeJob struct {
+	OrderID    consumer.ID `json:"order_id"`    // string or integer
+	CustomerID string      `json:"customer_id"` // required
+	Amount     Amount      `json:"amount"`      // required
+	Currency   string      `json:"currency"`    // required
+}
+
+// ChargeResult is what is stored of a charge, and replayed to every repeat.
+type ChargeResult struct {
+	ChargeID string `json:"charge_id"`      // may be empty only if the provider refused without making one
+	Status   string `json:"status"`         // succeeded, declined or pending
+	Code     string `json:"code,omitempty"` // why it was declined
+}
+
+// ChargeEvent is the payload of the event events.payment.charged.
+type ChargeEvent struct {
+	OrderID  string `json:"order_id"`
+	ChargeID string `json:"charge_id"`
+	Amount   Amount `json:"amount"`
+	Currency string `json:"currency"`
+}
+
+// Charge declares payment.charge: one order is charged at most once. The business key is the order's id, and it
+// goes to the provider as it is.
+func Charge(api *Client, o ChargeOptions) consumer.Kind[ChargeJob, ChargeResult] {
+	if o.Policy.Retention == 0 {
+		o.Policy.Retention = DefaultChargeRetention
+	}
+	c := charge{api: api, poll: orDefault(o.Poll, defaultPoll), createOrders: o.CreateOrders}
+	return consumer.Kind[ChargeJob, ChargeResult]{
+		Name: chargeKind,
+		Contract: consumer.Contract{
+			Effect:    "one charge of the order's amount at the payment provider",
+			Rows:      "shop.orders (status, charge_id) and shop.payments, in the transaction of the result",
+			Success:   "the provider reports the charge as succeeded; the order is then paid, and events.payment.charged goes out",
+			SecondRun: "returns the stored charge; an order that is already paid is not charged again",
+			StopRule: "a declined card ends the job as failed. A person decides about an unknown order, an amount, currency or customer " +
+				"other than the order's, an answer that contradicts the job, and an outcome that nobody can tell within the limits",
+		},
+		Policy:     o.Policy,
+		Provider:   profile(o.Provider, api, chargePrefix),
+		Content:    consumer.Content{IDs: []string{"order_id", "customer_id"}},
+		Key:        ChargeJob.key,
+		Refs:       ChargeJob.refs,
+		Check:      c.check,
+		Perform:    c.perform,
+		Lookup:     c.lookUp,
+		ExternalID: func(r ChargeResult) string { return r.ChargeID },
+		Commit:     commitCharge,
+	}
+}
+
+// profile completes a provider's profile for a kind with keys of its own.
+func profile(p consumer.Provider, api *Client, prefix string) consumer.Provider {
+	if p.Identity == "" {
+		p.Identity = api.Identity()
+	}
+	p.KeyPrefix = prefix
+	return p
+}
+
+// key also refuses a job with a member missing: no later attempt could do anything with it.
+func (j ChargeJob) key() (string, error) {
+	order, err := j.OrderID.Text()
+	if err != nil {
+		return "", fmt.Errorf("order_id: %w", err)
+	}
+	if !usableID(j.CustomerID) {
+		return "", errors.New("customer_id: absent, blank, too long, or with control characters")
+	}
+	if j.Currency == "" || len(j.Currency) > maxCurrency || strings.ContainsFunc(j.Currency, unicode.IsControl) {
+		return "", errors.New("currency: absent, too long, or with control characters")
+	}
+	if j.Amount == "" {
+		return "", errNoAmount
+	}
+	return chargePrefix + order, nil
+}
+
+// order is the order's id; key has checked it.
+func (j ChargeJob) order() string {
+	text, err := j.OrderID.Text()
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+func (j ChargeJob) refs() consumer.Refs {
+	return consumer.Refs{"order": j.order(), "customer": j.CustomerID}
+}
+
+// charge does the work of the kind.
+type charge struct {
+	api          *Client
+	poll         time.Duration
+	createOrders bool
+}
+
+// chargeRequest is the body of a POST: the same bytes in every attempt, however the publisher wrote the id.
+type chargeRequest struct {
+	OrderID    string `json:"order_id"`
+	CustomerID string `json:"customer_id"`
+	Amount     Amount `json:"amount"`
+	Currency   string `json:"currency"`
+}
+
+// chargeAnswer is a charge as the provider describes it. A POST tells less of it than a look-up.
+type chargeAnswer struct {
+	ChargeID string      `json:"charge_id"`
+	Status   string      `json:"status"`
+	Code     string      `json:"code"`
+	OrderID  consumer.ID `json:"order_id"`
+	Amount   *Amount     `json:"amount"`
+	Currency string      `json:"currency"`
+}
+
+func (c charge) perform(ctx context.Context, a *consumer.Attempt[ChargeJob]) (ChargeResult, error) {
+	j := a.Job
+	got, err := post(ctx, c.api, a, chargeResource, chargeRequest{j.order(), j.CustomerID, j.Amount, j.Currency})
+	if err != nil {
+		return refusedCharge(got), err
+	}
+	said, err := readCharge(got)
+	if err != nil {
+		return ChargeResult{}, err
+	}
+	result := said.result(got)
+	switch {
+	case got.status == statusAccepted, said.Status == statusPending:
+		result.Status = statusPending
+		return result, consumer.Accepted(c.poll)
+	case said.Status == statusDeclined:
+		return result, consumer.Refused(got.problem())
+	case said.Status == statusSucceeded, said.Status == "":
+		result.Status = statusSucceeded
+		return result, nil
+	}
+	return ChargeResult{}, got.about(errStatus)
+}
+
+func (c charge) lookUp(ctx context.Context, a *consumer.Attempt[ChargeJob]) (ChargeResult, consumer.Verdict, error) {
+	return lookUp(ctx, c.api, a, chargeResource, func(got answer) (ChargeResult, consumer.Verdict, error) {
+		said, err := readCharge(got)
+		if err != nil {
+			return ChargeResult{}, consumer.CannotTell, err
+		}
+		result := said.result(got)
+		if said.contradicts(a) {
+			return result, consumer.Contradictory, nil
+		}
+		switch said.Status {
+		case statusSucceeded:
+			return result, consumer.Found, nil
+		case statusDeclined:
+			return result, consumer.FoundRefused, nil
+		case statusPending:
+			return result, consumer.Running, nil
+		}
+		return ChargeResult{}, consumer.CannotTell, got.about(errStatus)
+	})
+}
+
+func readCharge(got answer) (said chargeAnswer, err error) {
+	if err := got.decode(&said); err != nil {
+		return chargeAnswer{}, err
+	}
+	if !usableID(said.ChargeID) {
+		return chargeAnswer{}, got.about(errBadID)
+	}
+	return said, nil
+}
+
+func (s chargeAnswer) result(got answer) ChargeResult {
+	r := ChargeResult{ChargeID: s.ChargeID, Status: s.Status}
+	if s.Status == statusDeclined {
+		r.Code = got.code()
+	}
+	return r
+}
+
+// refusedCharge is what an answer that is not a success tells about a charge: its result, if it is a refusal.
+func refusedCharge(got answer) ChargeResult {
+	r := ChargeResult{Status: statusDeclined, Code: got.code()}
+	if id := got.member("charge_id"); usableID(id) {
+		r.ChargeID = id
+	}
+	return r
+}
+
+// contradicts tells whether the provider's charge is not the one that was asked for. What it does not tell is
+// not compared.
+func (s chargeAnswer) contradicts(a *consumer.Attempt[ChargeJob]) bool {
+	order, err := s.OrderID.Text()
+	return a.ExternalID != "" && s.ChargeID != a.ExternalID ||
+		err == nil && order != a.Job.order() ||
+		s.Amount != nil && !s.Amount.equals(a.Job.Amount) ||
+		s.Currency != "" && s.Currency != a.Job.Currency
+}

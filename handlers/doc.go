@@ -1,0 +1,23 @@
+// Package handlers holds the reference kinds, payment.charge and report.create, and the rules for HTTP calls
+// to a provider that they share.
+//
+// What an answer to a POST means:
+//
+//	200, 201               done, if the body is whole and names the effect; otherwise unknown
+//	202                    accepted: the effect's id is polled
+//	400, 402, 422          refused, for good
+//	409 by its body        "idempotency_conflict": conflict; anything else, "request_in_progress" included: unknown
+//	401, 405               misconfigured, and nothing was applied
+//	403, 404, 3xx          misconfigured, and the outcome is unknown; no redirect is ever followed
+//	429                    not sent
+//	408, 5xx, all others   unknown
+//
+// What an answer to a look-up (GET) means:
+//
+//	200                    found, found refused or still running, by its status; contradictory if the content differs
+//	404 "not_found"        absent
+//	all others             cannot tell, also a 404 of any other body
+//
+// The wish of a Retry-After header goes with 429 and 503. An answer is kept for the row, and never quoted: error
+// texts hold its status and the provider's short error code.
+package handlers
