@@ -47,7 +47,7 @@ func (a *attempt) commit(ctx context.Context, d decision, c conclusion) settleme
 	defer cancel()
 	s, err := a.saveOf(d, c)
 	if err != nil { // Commit itself failed: the effect is real, its booking is not
-		return a.unbooked(ctx, c, err)
+		return a.unbooked(ctx, d, c, err)
 	}
 	saved, err := a.save(ctx, s)
 	var local *idemstore.LocalRowsError
@@ -55,7 +55,7 @@ func (a *attempt) commit(ctx context.Context, d decision, c conclusion) settleme
 	case err == nil:
 		return a.saved(ctx, d, s, saved)
 	case errors.As(err, &local):
-		return a.unbooked(ctx, c, err)
+		return a.unbooked(ctx, d, c, err)
 	case errors.Is(err, idemstore.ErrOtherExternalID):
 		return a.twoEffects(ctx, c, s.ExternalID)
 	}
@@ -127,16 +127,16 @@ func (a *attempt) addResult(s *idemstore.Save, result any) error {
 	if result == nil {
 		return nil
 	}
-	raw, err := json.Marshal(result)
-	if err != nil {
-		return fmt.Errorf("encode result: %w", err)
-	}
 	id, err := contain(func() (string, error) { return a.kind.externalID(result), nil })
+	if !s.Status.Final() && (err != nil || id == "") {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("take external id: %w", err)
 	}
-	if !s.Status.Final() && id == "" {
-		return nil
+	raw, err := json.Marshal(result)
+	if err != nil {
+		return fmt.Errorf("encode result: %w", err)
 	}
 	s.Result, s.ResultAltered = cleanJSON(raw, maxResult)
 	s.ExternalID, _ = cleanText([]byte(id), maxExternalID)
@@ -180,13 +180,21 @@ func (a *attempt) saved(ctx context.Context, d decision, s idemstore.Save, saved
 	return settlement{verb: v, delay: max(saved.Wait, time.Millisecond)}
 }
 
-// unbooked parks a task whose effect is real and whose local rows the database refuses: a retry runs only Commit.
-func (a *attempt) unbooked(ctx context.Context, c conclusion, cause error) settlement {
-	d := decideOutcome(outcomeFacts{outcome: outcomeUnbooked})
+// unbooked parks a task whose outcome is real and whose local rows are refused. With a stored result a retry runs
+// only Commit; a refusal leaves none, for a retry must ask the provider again and not book it as done.
+func (a *attempt) unbooked(ctx context.Context, unsaved decision, c conclusion, cause error) settlement {
+	out := outcomeUnbooked
+	if unsaved.status == idemstore.Failed {
+		out = outcomeUnbookedRefusal
+	}
+	d := decideOutcome(outcomeFacts{outcome: out})
 	s := a.saveFor(d, cause)
 	s.ErrorClass = "not_booked"
 	if err := a.addResult(&s, c.result); err != nil {
 		s.LastError = errorText(errors.Join(cause, err))
+	}
+	if out == outcomeUnbookedRefusal {
+		s.Result, s.ResultAltered = nil, false
 	}
 	return a.park(ctx, d, s, c)
 }

@@ -88,6 +88,7 @@ const (
 	waitFailures      // grows with the failures on the row
 	waitAttempts      // grows with the attempts: asking costs no failure
 	waitAsked         // what the provider asked for, at least a back-off
+	waitReading       // the same growth, but no less than two readings of one thing have to be apart
 	waitPoll          // the interval of a poll
 	waitLong          // nothing will change soon
 	waitRest          // the rest of somebody's lease
@@ -171,7 +172,8 @@ const (
 	outcomeUnknown       outcome = iota // timeout, cut, 5xx, panic: anything that nothing else fits
 	outcomeDone                         // the effect happened
 	outcomeTwoEffects                   // done, with another external id than the row's
-	outcomeUnbooked                     // done, but the database refused the local rows
+	outcomeUnbooked                     // done, but the local rows were refused
+	outcomeUnbookedRefusal              // refused, and the local rows that say so were refused
 	outcomeAccepted                     // taken, not done; an external id to poll
 	outcomeRefused                      // refused for good
 	outcomeNotSent                      // this attempt surely changed nothing
@@ -201,7 +203,10 @@ func decideOutcome(f outcomeFacts) decision {
 			why: "two effects? the provider answered with another id than the one on the row"}
 	case outcomeUnbooked:
 		return decision{act: saveIt, status: idemstore.NeedsReview, applied: true, alert: true,
-			why: "done at the provider, not booked here: the database refused the local rows"}
+			why: "done at the provider, not booked here"}
+	case outcomeUnbookedRefusal:
+		return decision{act: saveIt, status: idemstore.NeedsReview, applied: true, alert: true,
+			why: "refused by the provider, not booked here"}
 	case outcomeAccepted:
 		return decision{act: saveIt, status: idemstore.Unknown, applied: true, wait: waitPoll,
 			why: "accepted by the provider, not done yet"}
@@ -281,7 +286,7 @@ func decideAsk(f askFacts) decision {
 		return decideAbsent(f, review, later)
 	case CannotTell:
 	}
-	return later(waitAttempts, "the provider was asked and cannot tell")
+	return later(waitAsked, "the provider was asked and cannot tell")
 }
 
 // decideAbsent: "the provider does not know it" permits a resend only under a young key, or once it is settled,
@@ -297,7 +302,7 @@ func decideAbsent(f askFacts, review func(string) decision, later func(wait, str
 		d.settled = true
 		return d
 	case !f.absentSeen:
-		d := later(waitAttempts, "the provider does not know it; asked once more before that counts")
+		d := later(waitReading, "the provider does not know it; asked once more before that counts")
 		d.absentNow = true
 		return d
 	case f.permitted:

@@ -88,7 +88,7 @@ func (a answer) inWords(t *testing.T, f idemstore.Found) string {
 }
 
 var outcomeNames = map[outcome]string{outcomeUnknown: "unknown", outcomeDone: "done", outcomeTwoEffects: "two-effects",
-	outcomeUnbooked: "unbooked", outcomeAccepted: "accepted", outcomeRefused: "refused", outcomeNotSent: "not-sent",
+	outcomeUnbooked: "unbooked", outcomeUnbookedRefusal: "unbooked-refusal", outcomeAccepted: "accepted", outcomeRefused: "refused", outcomeNotSent: "not-sent",
 	outcomeNotLetIn: "not-let-in", outcomeDrained: "drained", outcomeCutShort: "cut-short",
 	outcomeMisconfigured: "misconfigured", outcomeConflict: "conflict", outcomeLost: "lost"}
 
@@ -99,6 +99,7 @@ outcome       unsure replays sent | decision
 done          -      -       -    | save finished applied
 two-effects   -      -       -    | save needs_review alert applied
 unbooked      -      -       -    | save needs_review alert applied
+unbooked-refusal - - - | save needs_review alert applied
 accepted      -      -       -    | save unknown poll applied
 refused       no     -       -    | save failed applied
 refused       yes    yes     -    | save failed applied
@@ -152,7 +153,7 @@ yes    cannot-tell   -     -     -     -       -    -         | save unknown ask
 yes    absent        yes   -     -     -       -    -         | save needs_review alert
 yes    absent        no    yes   yes   -       -    -         | send
 yes    absent        no    -     -     no      -    -         | save unknown attempts settled
-yes    absent        no    -     -     yes     no   -         | save unknown attempts absent-now
+yes    absent        no    -     -     yes     no   -         | save unknown reading absent-now
 yes    absent        no    -     -     yes     yes  yes       | send
 yes    absent        no    -     -     yes     yes  no        | save needs_review alert
 `

@@ -9,6 +9,9 @@ type counts struct {
 	jitter             float64       // in [0, 1)
 }
 
+// betweenReadings keeps a second reading of "absent" from being an echo of the first.
+const betweenReadings = time.Second
+
 // delay is a pure function of the stored counts. Delays grow by doubling from BackoffMin to BackoffMax, and half
 // of each is jitter.
 func (p Policy) delay(w wait, c counts) time.Duration {
@@ -21,6 +24,8 @@ func (p Policy) delay(w wait, c counts) time.Duration {
 		return spread(p.backoff(c.failures), c.jitter)
 	case waitAttempts:
 		return spread(p.backoff(c.attempts-1), c.jitter)
+	case waitReading:
+		return max(spread(p.backoff(c.attempts-1), c.jitter), betweenReadings)
 	case waitAsked:
 		return max(spread(p.backoff(max(c.failures, c.attempts-1)), c.jitter), p.clampAsked(c.hint))
 	case waitPoll:

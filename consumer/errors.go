@@ -45,7 +45,12 @@ const (
 	classDone // no error
 )
 
-func (e *outcomeError) Error() string { return e.err.Error() }
+func (e *outcomeError) Error() string {
+	if e.err == nil {
+		return e.class.String() // a constructor was given nil
+	}
+	return e.err.Error()
+}
 func (e *outcomeError) Unwrap() error { return e.err }
 
 // Refused says that the provider refused for good and that a repeat would be refused as well.

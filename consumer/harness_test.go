@@ -68,7 +68,14 @@ func (w testWriter) Write(p []byte) (int, error) {
 // run starts an engine; the returned function drains it and fails the test if Run failed.
 func (b *bench) run() (stop func()) {
 	b.t.Helper()
-	e, err := New(b.pool, b.js, b.conf, b.kind)
+	_, stop = b.serve(b.kind)
+	return stop
+}
+
+// serve is run for kinds of the test's own, and also returns the engine.
+func (b *bench) serve(kinds ...Definition) (e *Engine, stop func()) {
+	b.t.Helper()
+	e, err := New(b.pool, b.js, b.conf, kinds...)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -85,7 +92,7 @@ func (b *bench) run() (stop func()) {
 		})
 	}
 	b.t.Cleanup(stop)
-	return stop
+	return e, stop
 }
 
 func (b *bench) publish(body string) {
@@ -133,13 +140,15 @@ func (b *bench) awaitSettled() {
 	}
 }
 
-func (b *bench) messages() uint64 {
+func (b *bench) messages() uint64 { return b.stream().CachedInfo().State.Msgs }
+
+func (b *bench) stream() jetstream.Stream {
 	b.t.Helper()
-	s, err := b.js.Stream(b.t.Context(), jobStream)
+	s, err := b.js.Stream(context.WithoutCancel(b.t.Context()), jobStream)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return s.CachedInfo().State.Msgs
+	return s
 }
 
 // eventually polls f on a ticker.
@@ -164,9 +173,12 @@ type payProvider struct {
 	server *httptest.Server
 	client *http.Client
 
+	poll time.Duration // that a 202 asks for
+
 	mu       sync.Mutex
 	posts    int
 	lookups  int
+	asked    []string          // ids that look-ups asked for
 	effects  map[string]string // provider key to id
 	made     int
 	script   []http.HandlerFunc // for the next POSTs; then the honest answer
@@ -174,7 +186,7 @@ type payProvider struct {
 }
 
 func newPayProvider(t *testing.T) *payProvider {
-	p := &payProvider{effects: map[string]string{}, client: &http.Client{Transport: &Transport{}}}
+	p := &payProvider{poll: 20 * time.Millisecond, effects: map[string]string{}, client: &http.Client{Transport: &Transport{}}}
 	p.server = httptest.NewServer(p)
 	t.Cleanup(func() {
 		p.client.CloseIdleConnections()
@@ -212,14 +224,15 @@ func (p *payProvider) effect(key string) (id string, replayed bool) {
 
 func (p *payProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
-	p.next(r.Method)(w, r)
+	p.next(r)(w, r)
 }
 
-func (p *payProvider) next(method string) http.HandlerFunc {
+func (p *payProvider) next(r *http.Request) http.HandlerFunc {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if method == http.MethodGet {
+	if r.Method == http.MethodGet {
 		p.lookups++
+		p.asked = append(p.asked, r.URL.Query().Get("id"))
 		if p.onLookup != nil {
 			return p.onLookup
 		}
@@ -268,8 +281,8 @@ func status(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
 
-// hangUp closes the connection without an answer.
-func hangUp(w http.ResponseWriter, _ *http.Request) {
+// noAnswer closes the connection without an answer.
+func noAnswer(w http.ResponseWriter, _ *http.Request) {
 	conn, _, err := w.(http.Hijacker).Hijack()
 	if err == nil {
 		_ = conn.Close()
@@ -316,7 +329,7 @@ func (p *payProvider) perform(ctx context.Context, a *Attempt[payJob]) (paid, er
 	case code == http.StatusForbidden, code == http.StatusUnauthorized:
 		return out, Misconfigured(fmt.Errorf("status %d", code))
 	case code == http.StatusAccepted:
-		return out, Accepted(20 * time.Millisecond)
+		return out, Accepted(p.poll)
 	case code == http.StatusConflict:
 		return out, Conflict(errors.New("contradiction"))
 	case err != nil:

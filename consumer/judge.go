@@ -25,7 +25,10 @@ func judge(f judgeFacts) outcome {
 	if errors.As(f.err, &p) {
 		return outcomeUnknown
 	}
-	untouched := f.seen == appliedNothing || f.seen == sentNothing && f.refused
+	// A handler that knocked at the gate, or was stopped before it did, sent nothing. One that does neither may not
+	// know the gate at all.
+	stopped := f.refused || errors.Is(f.cause, ErrDraining)
+	untouched := f.seen == appliedNothing || f.seen == sentNothing && stopped
 	switch classOf(f.err) {
 	case classDone:
 		return outcomeDone
@@ -91,7 +94,8 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("handler panicked (%T)", e.value) }
 
-// contain runs f and turns a panic, also one with nil, into an error.
+// contain runs f and turns a panic, also one with nil, into an error. An error that panics when it is read counts as
+// a panic here, where it is contained, and not later in whoever logs it.
 func contain[T any](f func() (T, error)) (out T, err error) {
 	normal := false
 	defer func() {
@@ -100,6 +104,9 @@ func contain[T any](f func() (T, error)) (out T, err error) {
 		}
 	}()
 	out, err = f()
+	if err != nil {
+		_ = err.Error()
+	}
 	normal = true
 	return out, err
 }

@@ -111,7 +111,7 @@ func words[E comparable](t *testing.T, names map[E]string, e E) string {
 var actNames = map[act]string{nothing: "nothing", saveIt: "save", giveBack: "give back", sendIt: "send"}
 
 var waitNames = map[wait]string{waitNone: "", waitShort: "short", waitFailures: "failures", waitAttempts: "attempts",
-	waitAsked: "asked", waitPoll: "poll", waitLong: "long", waitRest: "rest", waitDue: "due"}
+	waitAsked: "asked", waitReading: "reading", waitPoll: "poll", waitLong: "long", waitRest: "rest", waitDue: "due"}
 
 // inWords is a decision without its reason.
 func (d decision) inWords(t *testing.T) string {
@@ -120,21 +120,13 @@ func (d decision) inWords(t *testing.T) string {
 	if d.cost != 0 {
 		parts = append(parts, fmt.Sprintf("+%d", d.cost))
 	}
-	parts = append(parts, words(t, waitNames, d.wait))
+	var flags []string
 	for name, set := range map[string]bool{"settled": d.settled, "absent-now": d.absentNow, "applied": d.applied, "alert": d.alert} {
 		if set {
-			parts = append(parts, name)
+			flags = append(flags, name)
 		}
 	}
-	slices.Sort(parts[len(parts)-count(d.settled, d.absentNow, d.applied, d.alert):])
-	return strings.Join(strings.Fields(strings.Join(parts, " ")), " ")
-}
-
-func count(bs ...bool) (n int) {
-	for _, b := range bs {
-		if b {
-			n++
-		}
-	}
-	return n
+	slices.Sort(flags)
+	parts = append(append(parts, words(t, waitNames, d.wait)), flags...)
+	return strings.Join(strings.Fields(strings.Join(parts, " ")), " ") // leaves out what is empty
 }

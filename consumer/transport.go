@@ -258,6 +258,7 @@ func startClientSpan(req *http.Request) (context.Context, trace.Span) {
 	if method == "" {
 		method = http.MethodGet
 	}
+	//nolint:spancheck // the passage ends it, with the answer's body
 	return provider.Tracer(scopeName).Start(ctx, spanHTTP+method,
 		trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -57,8 +58,8 @@ func server(t *testing.T, handle http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// hangUp closes the connection of a request without an answer; with linger 0 it is reset.
-func hangUp(w http.ResponseWriter, linger int) {
+// dropRequest closes the connection of a request without an answer; with linger 0 it is reset.
+func dropRequest(w http.ResponseWriter, linger int) {
 	conn, _, err := w.(http.Hijacker).Hijack()
 	if err != nil {
 		panic(err)
@@ -88,7 +89,7 @@ func TestD26NoReplay(t *testing.T) {
 					t.Errorf("request with transfer encoding %v, header %v", r.TransferEncoding, r.Header)
 				}
 				count.Add(1)
-				hangUp(w, 1)
+				dropRequest(w, 1)
 			})
 			if _, err := send(t.Context(), rt, "GET", s.URL+"/warm", nil); err != nil {
 				t.Fatal(err)
@@ -213,8 +214,8 @@ func TestTransportJudgement(t *testing.T) {
 		{"405", status(405), appliedNothing},
 		{"429", status(429), appliedNothing},
 		{"500", status(500), maybeApplied},
-		{"reset after the request was read", func(w http.ResponseWriter, _ *http.Request) { hangUp(w, 0) }, maybeApplied},
-		{"closed after the request was read", func(w http.ResponseWriter, _ *http.Request) { hangUp(w, 1) }, maybeApplied},
+		{"reset after the request was read", func(w http.ResponseWriter, _ *http.Request) { dropRequest(w, 0) }, maybeApplied},
+		{"closed after the request was read", func(w http.ResponseWriter, _ *http.Request) { dropRequest(w, 1) }, maybeApplied},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := openGate()
@@ -231,7 +232,7 @@ func TestTransportJudgement(t *testing.T) {
 func TestTransportNotSent(t *testing.T) {
 	var arrived atomic.Int32
 	secure := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived.Add(1) }))
-	secure.Config.ErrorLog = nil
+	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	t.Cleanup(secure.Close)
 	plain := server(t, func(http.ResponseWriter, *http.Request) { arrived.Add(1) })
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
@@ -412,7 +413,7 @@ func TestTransportLeaseLostWhileDialling(t *testing.T) {
 
 func TestTransportLeavesTheRequestAlone(t *testing.T) {
 	s := server(t, func(http.ResponseWriter, *http.Request) {})
-	req, err := http.NewRequestWithContext(t.Context(), "POST", s.URL, bytes.NewReader([]byte("{}")))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, bytes.NewReader([]byte("{}")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -444,7 +445,8 @@ func recordSpans(t *testing.T, ctx context.Context) (*tracetest.SpanRecorder, co
 	t.Helper()
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
-	ctx, _ = provider.Tracer("test").Start(ctx, "perform")
+	ctx, span := provider.Tracer("test").Start(ctx, "perform")
+	t.Cleanup(func() { span.End() })
 	return spans, ctx
 }
 

@@ -20,10 +20,7 @@ const (
 	wordConflict = "idempotency_conflict"
 )
 
-const (
-	maxID          = 255 // bytes of an id that a provider gives; a longer one could not be indexed
-	statusAccepted = http.StatusAccepted
-)
+const maxID = 255 // bytes of an id that a provider gives; a longer one could not be indexed
 
 var (
 	errTooLarge = errors.New("answer is too large")
@@ -46,8 +43,7 @@ func (a answer) outcome() error {
 	switch {
 	case a.status == http.StatusOK, a.status == http.StatusCreated, a.status == http.StatusAccepted:
 		return nil
-	case a.status == http.StatusBadRequest, a.status == http.StatusPaymentRequired,
-		a.status == http.StatusUnprocessableEntity:
+	case a.refused():
 		return consumer.Refused(a.problem())
 	case a.status == http.StatusConflict && a.word() == wordConflict:
 		return consumer.Conflict(a.problem())
@@ -59,6 +55,12 @@ func (a answer) outcome() error {
 		return consumer.Misconfigured(a.problem())
 	}
 	return a.unknown()
+}
+
+// refused reports whether a POST was refused for good.
+func (a answer) refused() bool {
+	return a.status == http.StatusBadRequest || a.status == http.StatusPaymentRequired ||
+		a.status == http.StatusUnprocessableEntity
 }
 
 // absent reports whether the provider surely does not know the effect.

@@ -16,16 +16,14 @@ import (
 const DefaultChargeRetention = 720 * time.Hour
 
 const (
-	chargeKind      = "payment.charge"
-	chargePrefix    = "order_"
-	chargeResource  = "charges"
-	eventCharged    = "events.payment.charged"
-	statusSucceeded = "succeeded"
-	statusDeclined  = "declined"
-	statusPending   = "pending"
+	chargeKind   = "payment.charge"
+	chargePrefix = "order_"
+	eventCharged = "events.payment.charged"
 
 	maxCurrency = 16 // bytes
 )
+
+var charges = resource{path: "charges", idName: "charge_id", done: "succeeded", refused: "declined"}
 
 // ChargeOptions are the settings of the kind payment.charge.
 type ChargeOptions struct {
@@ -68,7 +66,7 @@ func Charge(api *Client, o ChargeOptions) consumer.Kind[ChargeJob, ChargeResult]
 	if o.Policy.Retention == 0 {
 		o.Policy.Retention = DefaultChargeRetention
 	}
-	c := charge{api: api, poll: orDefault(o.Poll, defaultPoll), createOrders: o.CreateOrders}
+	c := charge{api: api, poll: o.Poll, createOrders: o.CreateOrders}
 	return consumer.Kind[ChargeJob, ChargeResult]{
 		Name: chargeKind,
 		Contract: consumer.Contract{
@@ -79,8 +77,9 @@ func Charge(api *Client, o ChargeOptions) consumer.Kind[ChargeJob, ChargeResult]
 			StopRule: "a declined card ends the job as failed. A person decides about an unknown order, an amount, currency or customer " +
 				"other than the order's, an answer that contradicts the job, and an outcome that nobody can tell within the limits",
 		},
-		Policy:     o.Policy,
-		Provider:   profile(o.Provider, api, chargePrefix),
+		Policy:   o.Policy,
+		Provider: profile(o.Provider, api, chargePrefix),
+		// A customer_id that is no string is a bad id as well, not a malformed body.
 		Content:    consumer.Content{IDs: []string{"order_id", "customer_id"}},
 		Key:        ChargeJob.key,
 		Refs:       ChargeJob.refs,
@@ -88,7 +87,10 @@ func Charge(api *Client, o ChargeOptions) consumer.Kind[ChargeJob, ChargeResult]
 		Perform:    c.perform,
 		Lookup:     c.lookUp,
 		ExternalID: func(r ChargeResult) string { return r.ChargeID },
-		Commit:     commitCharge,
+		Commit: func(w *consumer.Writes, f consumer.Final[ChargeJob, ChargeResult]) error {
+			bookCharge(w, f)
+			return nil
+		},
 	}
 }
 
@@ -147,95 +149,29 @@ type chargeRequest struct {
 	Currency   string `json:"currency"`
 }
 
-// chargeAnswer is a charge as the provider describes it. A POST tells less of it than a look-up.
-type chargeAnswer struct {
-	ChargeID string      `json:"charge_id"`
-	Status   string      `json:"status"`
-	Code     string      `json:"code"`
-	OrderID  consumer.ID `json:"order_id"`
-	Amount   *Amount     `json:"amount"`
-	Currency string      `json:"currency"`
-}
-
 func (c charge) perform(ctx context.Context, a *consumer.Attempt[ChargeJob]) (ChargeResult, error) {
 	j := a.Job
-	got, err := post(ctx, c.api, a, chargeResource, chargeRequest{j.order(), j.CustomerID, j.Amount, j.Currency})
-	if err != nil {
-		return refusedCharge(got), err
-	}
-	said, err := readCharge(got)
-	if err != nil {
-		return ChargeResult{}, err
-	}
-	result := said.result(got)
-	switch {
-	case got.status == statusAccepted, said.Status == statusPending:
-		result.Status = statusPending
-		return result, consumer.Accepted(c.poll)
-	case said.Status == statusDeclined:
-		return result, consumer.Refused(got.problem())
-	case said.Status == statusSucceeded, said.Status == "":
-		result.Status = statusSucceeded
-		return result, nil
-	}
-	return ChargeResult{}, got.about(errStatus)
+	e, err := create(ctx, c.api, charges, a, chargeRequest{j.order(), j.CustomerID, j.Amount, j.Currency}, c.poll)
+	return ChargeResult{e.id, e.status, e.code}, err
 }
 
 func (c charge) lookUp(ctx context.Context, a *consumer.Attempt[ChargeJob]) (ChargeResult, consumer.Verdict, error) {
-	return lookUp(ctx, c.api, a, chargeResource, func(got answer) (ChargeResult, consumer.Verdict, error) {
-		said, err := readCharge(got)
-		if err != nil {
-			return ChargeResult{}, consumer.CannotTell, err
-		}
-		result := said.result(got)
-		if said.contradicts(a) {
-			return result, consumer.Contradictory, nil
-		}
-		switch said.Status {
-		case statusSucceeded:
-			return result, consumer.Found, nil
-		case statusDeclined:
-			return result, consumer.FoundRefused, nil
-		case statusPending:
-			return result, consumer.Running, nil
-		}
-		return ChargeResult{}, consumer.CannotTell, got.about(errStatus)
-	})
+	e, verdict, err := find(ctx, c.api, charges, a, a.Job.same)
+	return ChargeResult{e.id, e.status, e.code}, verdict, err
 }
 
-func readCharge(got answer) (said chargeAnswer, err error) {
+// same compares what a look-up tells about a charge with the job. What it does not tell is not compared.
+func (j ChargeJob) same(got answer) (bool, error) {
+	var said struct {
+		OrderID  consumer.ID `json:"order_id"`
+		Amount   *Amount     `json:"amount"`
+		Currency string      `json:"currency"`
+	}
 	if err := got.decode(&said); err != nil {
-		return chargeAnswer{}, err
+		return false, err
 	}
-	if !usableID(said.ChargeID) {
-		return chargeAnswer{}, got.about(errBadID)
-	}
-	return said, nil
-}
-
-func (s chargeAnswer) result(got answer) ChargeResult {
-	r := ChargeResult{ChargeID: s.ChargeID, Status: s.Status}
-	if s.Status == statusDeclined {
-		r.Code = got.code()
-	}
-	return r
-}
-
-// refusedCharge is what an answer that is not a success tells about a charge: its result, if it is a refusal.
-func refusedCharge(got answer) ChargeResult {
-	r := ChargeResult{Status: statusDeclined, Code: got.code()}
-	if id := got.member("charge_id"); usableID(id) {
-		r.ChargeID = id
-	}
-	return r
-}
-
-// contradicts tells whether the provider's charge is not the one that was asked for. What it does not tell is
-// not compared.
-func (s chargeAnswer) contradicts(a *consumer.Attempt[ChargeJob]) bool {
-	order, err := s.OrderID.Text()
-	return a.ExternalID != "" && s.ChargeID != a.ExternalID ||
-		err == nil && order != a.Job.order() ||
-		s.Amount != nil && !s.Amount.equals(a.Job.Amount) ||
-		s.Currency != "" && s.Currency != a.Job.Currency
+	order, err := said.OrderID.Text()
+	return (err != nil || order == j.order()) &&
+		(said.Amount == nil || said.Amount.equals(j.Amount)) &&
+		(said.Currency == "" || said.Currency == j.Currency), nil
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -173,7 +174,7 @@ func (c *Client) request(ctx context.Context, call call) (*http.Request, error) 
 		return nil, consumer.NotSent(errors.New("request cannot be made")) // the text would quote the URL
 	}
 	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "settle")
+	req.Header.Set("User-Agent", userAgent)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -205,3 +206,6 @@ func (c *Client) address(call call) string {
 	}
 	return u.String()
 }
+
+// userAgent names the program and its process, so that a provider's log tells workers apart.
+var userAgent = fmt.Sprintf("settle (pid %d)", os.Getpid())

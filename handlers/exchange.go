@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"time"
@@ -9,28 +10,59 @@ import (
 	"github.com/settlemq/settle/consumer"
 )
 
-// defaultPoll is how soon a provider that has accepted a job is asked again.
-const defaultPoll = time.Second
+const (
+	// defaultPoll is how soon a provider that has accepted a job is asked again.
+	defaultPoll = time.Second
 
-// post asks for the effect, keeps the answer for the row, and maps it. A nil error is a 200, 201 or 202.
-func post[J any](ctx context.Context, c *Client, a *consumer.Attempt[J], resource string, body any) (answer, error) {
+	statusPending = "pending"
+)
+
+// resource is a thing that the provider creates, and the words of its answers.
+type resource struct {
+	path    string // "charges"
+	idName  string // the member with its id
+	done    string // its status once the effect has happened
+	refused string // its status once it is refused for good
+}
+
+// effect is what the provider tells about one of them.
+type effect struct{ id, status, code string }
+
+// create asks for the effect with a POST and says what came of it.
+func create[J any](ctx context.Context, c *Client, r resource, a *consumer.Attempt[J], body any, poll time.Duration) (effect, error) {
 	got, err := c.do(ctx, call{
-		method: http.MethodPost, path: []string{resource}, route: "/" + resource,
+		method: http.MethodPost, path: []string{r.path}, route: "/" + r.path,
 		key: a.ProviderKey, body: body, deadline: a.Deadline,
 	})
 	if err != nil {
-		return got, err
+		return effect{}, err
 	}
 	a.KeepAnswer(got.status, got.body)
-	return got, got.outcome()
+	if err := got.outcome(); err != nil {
+		return r.refusal(got), err
+	}
+	e, err := r.read(got)
+	if err != nil {
+		return effect{}, err
+	}
+	switch {
+	case got.status == http.StatusAccepted, e.status == statusPending:
+		e.status = statusPending
+		return e, consumer.Accepted(orDefault(poll, defaultPoll))
+	case e.status == r.done, e.status == "":
+		e.status = r.done
+		return e, nil
+	case e.status == r.refused:
+		return e, consumer.Refused(got.problem())
+	}
+	return effect{}, got.about(errStatus)
 }
 
-// lookUp asks what became of the effect: by its id if that is known, else by the key. read makes sense of a 200.
-func lookUp[J, R any](ctx context.Context, c *Client, a *consumer.Attempt[J], resource string,
-	read func(answer) (R, consumer.Verdict, error),
-) (none R, v consumer.Verdict, err error) {
+// find asks what became of the effect: by its id if that is known, else by the key. same compares an answer's
+// content with the job.
+func find[J any](ctx context.Context, c *Client, r resource, a *consumer.Attempt[J], same func(answer) (bool, error)) (effect, consumer.Verdict, error) {
 	ask := call{
-		method: http.MethodGet, path: []string{resource}, route: "/" + resource,
+		method: http.MethodGet, path: []string{r.path}, route: "/" + r.path,
 		query: url.Values{"idempotency_key": {a.ProviderKey}}, deadline: a.Deadline,
 	}
 	if a.ExternalID != "" {
@@ -38,16 +70,68 @@ func lookUp[J, R any](ctx context.Context, c *Client, a *consumer.Attempt[J], re
 	}
 	got, err := c.do(ctx, ask)
 	if err != nil {
-		return none, consumer.CannotTell, err
+		return effect{}, consumer.CannotTell, err
 	}
 	a.KeepAnswer(got.status, got.body)
 	switch {
 	case got.absent():
-		return none, consumer.Absent, nil
+		return effect{}, consumer.Absent, nil
 	case got.status != http.StatusOK:
-		return none, consumer.CannotTell, got.unknown()
+		return effect{}, consumer.CannotTell, got.unknown()
 	}
-	return read(got)
+	e, err := r.read(got)
+	if err != nil {
+		return effect{}, consumer.CannotTell, err
+	}
+	return r.verdict(got, e, a.ExternalID, same)
+}
+
+func (r resource) verdict(got answer, e effect, asked string, same func(answer) (bool, error)) (effect, consumer.Verdict, error) {
+	ok, err := same(got)
+	switch {
+	case err != nil:
+		return effect{}, consumer.CannotTell, err
+	case !ok, asked != "" && e.id != asked:
+		return e, consumer.Contradictory, nil
+	case e.status == r.done:
+		return e, consumer.Found, nil
+	case e.status == r.refused:
+		return e, consumer.FoundRefused, nil
+	case e.status == statusPending:
+		return e, consumer.Running, nil
+	}
+	return effect{}, consumer.CannotTell, got.about(errStatus)
+}
+
+// read takes the effect out of a whole answer. It has an id; it may have no status.
+func (r resource) read(got answer) (effect, error) {
+	var members map[string]json.RawMessage
+	if err := got.decode(&members); err != nil {
+		return effect{}, err
+	}
+	e := effect{id: got.member(r.idName), status: got.member("status")}
+	if !usableID(e.id) {
+		return effect{}, got.about(errBadID)
+	}
+	if _, present := members["status"]; present && e.status == "" {
+		return effect{}, got.about(errStatus)
+	}
+	if e.status == r.refused {
+		e.code = got.code()
+	}
+	return e, nil
+}
+
+// refusal is what a refusal tells about the effect, which may be very little. Other failures tell nothing.
+func (r resource) refusal(got answer) effect {
+	if !got.refused() {
+		return effect{}
+	}
+	e := effect{status: r.refused, code: got.code()}
+	if id := got.member(r.idName); usableID(id) {
+		e.id = id
+	}
+	return e
 }
 
 func orDefault(d, standard time.Duration) time.Duration {

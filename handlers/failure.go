@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 
 	"github.com/settlemq/settle/consumer"
 )
@@ -38,8 +37,8 @@ func failure(err error) error {
 // isTLSSetup finds certificates that do not fit, and a server that speaks no TLS: waiting does not mend these.
 func isTLSSetup(err error) bool {
 	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
-	_, record := errors.AsType[tls.RecordHeaderError](err)
-	return certificate || record || errors.Is(err, http.ErrSchemeMismatch)
+	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
+	return certificate || noTLS
 }
 
 func neverConnected(err error) bool {
@@ -51,13 +50,16 @@ func neverConnected(err error) bool {
 func describe(err error) string {
 	for _, known := range []error{
 		consumer.ErrLost, consumer.ErrDraining, consumer.ErrDeadline,
-		context.DeadlineExceeded, context.Canceled, io.ErrUnexpectedEOF, io.EOF, http.ErrSchemeMismatch,
+		context.DeadlineExceeded, context.Canceled, io.ErrUnexpectedEOF, io.EOF,
 	} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}
 	}
 	if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return e.Error()
+	}
+	if e, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 		return e.Error()
 	}
 	if e, ok := errors.AsType[*net.OpError](err); ok {

@@ -27,7 +27,7 @@ from shop.orders where order_id = $1`
 	// markPaid books the charge on the order, also if the order was removed meanwhile. A paid order keeps its charge.
 	markPaid = `
 insert into shop.orders as o (order_id, customer_id, amount, currency, status, charge_id)
-values ($1, $2, $3::text::numeric, $4, 'paid', $5)
+values ($1, $2, $3::text::numeric, $4, 'paid', nullif($5, ''))
 on conflict (order_id) do update
 set status = 'paid', charge_id = excluded.charge_id, updated_at = clock_timestamp()
 where o.status <> 'paid'`
@@ -73,21 +73,28 @@ func (c charge) check(ctx context.Context, db consumer.DB, j ChargeJob) (ChargeR
 	case !customer:
 		return ChargeResult{}, false, consumer.Conflict(errors.New("customer differs from the order"))
 	case status == "paid":
-		return ChargeResult{ChargeID: chargeID, Status: statusSucceeded}, true, nil
+		return ChargeResult{ChargeID: chargeID, Status: charges.done}, true, nil
 	}
 	return ChargeResult{}, false, nil
 }
 
-// commitCharge books a final outcome. An order that was found paid is booked already, by whoever charged it.
-func commitCharge(w *consumer.Writes, f consumer.Final[ChargeJob, ChargeResult]) error {
+// booking is the part of consumer.Writes that bookCharge needs.
+type booking interface {
+	Exec(sql string, args ...any)
+	Emit(subject, key string, payload any)
+}
+
+// bookCharge books a final outcome. An order that was found paid is booked already, by whoever charged it.
+func bookCharge(w booking, f consumer.Final[ChargeJob, ChargeResult]) {
 	j, order := f.Job, f.Job.order()
 	switch {
 	case f.Refused != "":
 		w.Exec(markDeclined, order)
 	case f.Source != consumer.Checked:
 		w.Exec(markPaid, order, j.CustomerID, string(j.Amount), j.Currency, f.ExternalID)
-		w.Exec(addPayment, f.ExternalID, order, string(j.Amount), j.Currency, f.TaskID)
+		if f.ExternalID != "" { // a person may know that it was paid, and not by which charge
+			w.Exec(addPayment, f.ExternalID, order, string(j.Amount), j.Currency, f.TaskID)
+		}
 		w.Emit(eventCharged, f.Key, ChargeEvent{order, f.ExternalID, j.Amount, j.Currency})
 	}
-	return nil
 }

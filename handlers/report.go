@@ -12,14 +12,13 @@ import (
 )
 
 const (
-	reportKind     = "report.create"
-	reportPrefix   = "report-task-"
-	reportResource = "reports"
-	statusReady    = "ready"
-	statusFailed   = "failed"
+	reportKind   = "report.create"
+	reportPrefix = "report-task-"
 
 	maxReportType = 255 // bytes
 )
+
+var reports = resource{path: "reports", idName: "report_id", done: "ready", refused: "failed"}
 
 // ReportOptions are the settings of the kind report.create.
 type ReportOptions struct {
@@ -47,7 +46,7 @@ type ReportResult struct {
 // Report declares report.create: one report is made for each task id. The provider may take its time: a report
 // that it has accepted is polled, never asked for again.
 func Report(api *Client, o ReportOptions) consumer.Kind[ReportJob, ReportResult] {
-	r := report{api: api, poll: orDefault(o.Poll, defaultPoll)}
+	r := report{api: api, poll: o.Poll}
 	return consumer.Kind[ReportJob, ReportResult]{
 		Name: reportKind,
 		Contract: consumer.Contract{
@@ -60,7 +59,6 @@ func Report(api *Client, o ReportOptions) consumer.Kind[ReportJob, ReportResult]
 		},
 		Policy:     o.Policy,
 		Provider:   profile(o.Provider, api, reportPrefix),
-		Content:    consumer.Content{IDs: []string{"task_id"}},
 		Key:        ReportJob.key,
 		Refs:       ReportJob.refs,
 		Perform:    r.perform,
@@ -89,91 +87,22 @@ type report struct {
 	poll time.Duration
 }
 
-// reportAnswer is a report as the provider describes it. A POST tells less of it than a look-up.
-type reportAnswer struct {
-	ReportID   string `json:"report_id"`
-	Status     string `json:"status"`
-	TaskID     TaskID `json:"task_id"`
-	ReportType string `json:"report_type"`
-}
-
 func (r report) perform(ctx context.Context, a *consumer.Attempt[ReportJob]) (ReportResult, error) {
-	got, err := post(ctx, r.api, a, reportResource, a.Job)
-	if err != nil {
-		return refusedReport(got), err
-	}
-	said, err := readReport(got)
-	if err != nil {
-		return ReportResult{}, err
-	}
-	result := said.result(got)
-	switch {
-	case got.status == statusAccepted, said.Status == statusPending:
-		result.Status = statusPending
-		return result, consumer.Accepted(r.poll)
-	case said.Status == statusFailed:
-		return result, consumer.Refused(got.problem())
-	case said.Status == statusReady, said.Status == "":
-		result.Status = statusReady
-		return result, nil
-	}
-	return ReportResult{}, got.about(errStatus)
+	e, err := create(ctx, r.api, reports, a, a.Job, r.poll)
+	return ReportResult{e.id, e.status, e.code}, err
 }
 
 func (r report) lookUp(ctx context.Context, a *consumer.Attempt[ReportJob]) (ReportResult, consumer.Verdict, error) {
-	return lookUp(ctx, r.api, a, reportResource, func(got answer) (ReportResult, consumer.Verdict, error) {
-		said, err := readReport(got)
-		if err != nil {
-			return ReportResult{}, consumer.CannotTell, err
-		}
-		result := said.result(got)
-		if said.contradicts(a) {
-			return result, consumer.Contradictory, nil
-		}
-		switch said.Status {
-		case statusReady:
-			return result, consumer.Found, nil
-		case statusFailed:
-			return result, consumer.FoundRefused, nil
-		case statusPending:
-			return result, consumer.Running, nil
-		}
-		return ReportResult{}, consumer.CannotTell, got.about(errStatus)
-	})
+	e, verdict, err := find(ctx, r.api, reports, a, a.Job.same)
+	return ReportResult{e.id, e.status, e.code}, verdict, err
 }
 
-func readReport(got answer) (said reportAnswer, err error) {
+// same compares what a look-up tells about a report with the job. What it does not tell is not compared.
+func (j ReportJob) same(got answer) (bool, error) {
+	var said ReportJob
 	if err := got.decode(&said); err != nil {
-		return reportAnswer{}, err
+		return false, err
 	}
-	if !usableID(said.ReportID) {
-		return reportAnswer{}, got.about(errBadID)
-	}
-	return said, nil
-}
-
-func (s reportAnswer) result(got answer) ReportResult {
-	r := ReportResult{ReportID: s.ReportID, Status: s.Status}
-	if s.Status == statusFailed {
-		r.Code = got.code()
-	}
-	return r
-}
-
-// refusedReport is what an answer that is not a success tells about a report: its result, if it is a refusal.
-func refusedReport(got answer) ReportResult {
-	r := ReportResult{Status: statusFailed, Code: got.code()}
-	if id := got.member("report_id"); usableID(id) {
-		r.ReportID = id
-	}
-	return r
-}
-
-// contradicts tells whether the provider's report is not the one that was asked for. What it does not tell is
-// not compared.
-func (s reportAnswer) contradicts(a *consumer.Attempt[ReportJob]) bool {
-	task, err := s.TaskID.Text()
-	return a.ExternalID != "" && s.ReportID != a.ExternalID ||
-		err == nil && task != a.Job.TaskID.raw ||
-		s.ReportType != "" && s.ReportType != a.Job.ReportType
+	task, err := said.TaskID.Text()
+	return (err != nil || task == j.TaskID.raw) && (said.ReportType == "" || said.ReportType == j.ReportType), nil
 }

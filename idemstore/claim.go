@@ -23,13 +23,14 @@ func (s *Store) Claim(ctx context.Context, claims ...Claim) ([]Claimed, error) {
 	var out []Claimed
 	err := again(ctx, func(ctx context.Context) (err error) {
 		out, err = s.claimOnce(ctx, claims)
+		if len(claims) == 1 && sqlState(err) == lockTimeoutState {
+			out, err = []Claimed{{Found: Locked}}, nil // a redelivery is cheaper than waiting once more
+		}
 		return err
 	})
 	switch {
 	case err == nil:
 		return out, nil
-	case sqlState(err) == lockTimeoutState && len(claims) == 1:
-		return []Claimed{{Found: Locked}}, nil
 	case isNotCommitted(err):
 		return nil, fmt.Errorf("claim: %w", err)
 	}
@@ -145,7 +146,7 @@ func scanClaimed(row pgx.CollectableRow) (Claimed, error) {
 	if err != nil || id == nil {
 		return c, err
 	}
-	c.Wait = microsecondsOf(wait)
+	c.Wait = max(microsecondsOf(wait), 0)
 	c.Age = Age{FirstSent: microsecondsOf(first), HasFirstSent: first != nil,
 		LastSent: microsecondsOf(last), HasLastSent: last != nil, AbsentSeen: value(absent)}
 	t.Fence = Fence{TaskID: *id, Attempt: int(value(attempts)), Token: value(token)}

@@ -75,7 +75,7 @@ with want as (
     (h.task).hash_algorithm = w.algorithm as known_algorithm,
     (h.task).payload_hash = w.hash as same_hash,
     (h.task).payload = w.payload as same_bytes,
-    (h.task).stream = w.stream and (h.task).stream_sequence = w.sequence
+    w.stream <> '' and (h.task).stream = w.stream and (h.task).stream_sequence = w.sequence
       and (h.task).stored_at is not distinct from w.stored as same_message,
     coalesce((h.task).lease_until > c.at and (h.task).lease_until <= c.at + interval '1 day', false) as live,
     coalesce((h.task).lease_until <= c.at, false) as expired,
@@ -151,18 +151,19 @@ select coalesce(a.found, 'locked'), coalesce(a.old_trace, ''),
   case a.found when 'busy' then ` + microseconds(`(a.task).lease_until - clock_timestamp()`) + `
                when 'not due' then ` + microseconds(`(a.task).next_attempt_at - clock_timestamp()`) + ` end,
   ` + ages(`(a.task)`) + `,
-  ` + claimedColumns + `
+  ` + claimedColumns(`a.found in ('ask', 'perform')`, `a.found in ('final', 'parked')`) + `
 from want w left join answers a on a.n = w.n
 order by w.n`
 
-// claimedColumns are what a claim gives back of the row a.task: payloads only to those who perform or ask,
-// results only to those who replay.
-const claimedColumns = `(a.task).id, (a.task).kind, (a.task).key, (a.task).attempts, (a.task).token, (a.task).status,
+// claimedColumns are what a claim gives back of the row a.task: payloads only to those who perform or ask (who
+// inserts has it), results only to those who replay.
+func claimedColumns(payload, result string) string {
+	return `(a.task).id, (a.task).kind, (a.task).key, (a.task).attempts, (a.task).token, (a.task).status,
   (a.task).sending, (a.task).unsure, (a.task).evidence_id, (a.task).external_id, (a.task).failures, (a.task).resend_once,
   (a.task).provider, (a.task).provider_key, (a.task).payload_hash, (a.task).hash_algorithm,
-  case when (a.task).status = 'started' then (a.task).payload end,
-  case when (a.task).status <> 'started' then (a.task).result end,
+  case when ` + payload + ` then (a.task).payload end, case when ` + result + ` then (a.task).result end,
   (a.task).last_error, (a.task).reply_subject, (a.task).origin_trace, (a.task).stream, (a.task).stream_sequence`
+}
 
 // claimReread looks for a claim whose COMMIT was not answered: $1 kind, $2 key, $3 token. The token says whose
 // the claim is; the number could be another's. A row still started by this token is our attempt.
@@ -170,7 +171,7 @@ var claimReread = `/* settle:claim-reread */
 select case when t.status = 'needs_review' then 'spent' when t.status <> 'started' then 'locked'
             when not t.sending then 'ask' when t.attempts = 1 then 'inserted' else 'perform' end, '', null,
   ` + ages(`(a.task)`) + `,
-  ` + claimedColumns + `
+  ` + claimedColumns(`t.status = 'started'`, `false`) + `
 from settle.tasks t cross join lateral (select t as task) a
 where t.kind = $1 and t.key = $2 and t.token = $3`
 
@@ -336,7 +337,7 @@ with held as materialized (
   returning t.id, t.status, t.attempts
 ), noted as (
   insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason, trace_id)
-  select id, 'worker', attempts, 'started', status, $7, $8 from released where $7 is not null
+  select id, 'worker', attempts, 'started', status, $7::text, $8::text from released where $7 is not null
 )
 select status from released`
 

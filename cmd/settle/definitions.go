@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v3"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/handlers"
@@ -18,19 +17,42 @@ type handlerOptions struct {
 	timeout      time.Duration
 	profile      consumer.Provider
 	createOrders bool
-	tracer       trace.TracerProvider
 }
 
 // definitions are all kinds of this build.
 func definitions(o handlerOptions) ([]consumer.Definition, error) {
-	api, err := handlers.NewClient(handlers.ClientOptions{URL: o.url, Timeout: o.timeout, TracerProvider: o.tracer})
+	api, err := o.client()
 	if err != nil {
 		return nil, err
 	}
-	return []consumer.Definition{
-		handlers.Charge(api, handlers.ChargeOptions{Provider: o.profile, CreateOrders: o.createOrders}),
-		handlers.Report(api, handlers.ReportOptions{Provider: o.profile}),
-	}, nil
+	return []consumer.Definition{handlers.Charge(api, o.charge()), handlers.Report(api, o.report())}, nil
+}
+
+func (o handlerOptions) client() (*handlers.Client, error) {
+	return handlers.NewClient(handlers.ClientOptions{URL: o.url, Timeout: o.timeout})
+}
+
+func (o handlerOptions) charge() handlers.ChargeOptions {
+	return handlers.ChargeOptions{Provider: o.profile, CreateOrders: o.createOrders}
+}
+
+func (o handlerOptions) report() handlers.ReportOptions {
+	return handlers.ReportOptions{Provider: o.profile}
+}
+
+// readHandlerOptions reads the part of kindFlags that shapes the handlers.
+func readHandlerOptions(cmd *cli.Command) handlerOptions {
+	return handlerOptions{
+		url:     cmd.String("provider-url"),
+		timeout: min(cmd.Duration("provider-timeout"), cmd.Duration("deadline")),
+		profile: consumer.Provider{
+			Unkeyed:       !cmd.Bool("provider-keyed"),
+			KeyLifetime:   cmd.Duration("provider-key-lifetime"),
+			AbsentAfter:   cmd.Duration("absent-after"),
+			ResendUnkeyed: cmd.Bool("unkeyed-resend"),
+		},
+		createOrders: cmd.Bool("create-orders"),
+	}
 }
 
 // byName gives definitions by the name of their kind.
@@ -46,27 +68,11 @@ func byName(defs []consumer.Definition) (map[string]consumer.Definition, error) 
 	return known, nil
 }
 
-// readHandlerOptions reads the part of kindFlags that shapes the handlers.
-func readHandlerOptions(cmd *cli.Command, tracer trace.TracerProvider) handlerOptions {
-	return handlerOptions{
-		url:     cmd.String("provider-url"),
-		timeout: min(cmd.Duration("provider-timeout"), cmd.Duration("deadline")),
-		profile: consumer.Provider{
-			Unkeyed:       !cmd.Bool("provider-keyed"),
-			KeyLifetime:   cmd.Duration("provider-key-lifetime"),
-			AbsentAfter:   cmd.Duration("absent-after"),
-			ResendUnkeyed: cmd.Bool("unkeyed-resend"),
-		},
-		createOrders: cmd.Bool("create-orders"),
-		tracer:       tracer,
-	}
-}
-
-// chosenKinds are the definitions that --kind names, or all, with the settings of the flags.
-func chosenKinds(cmd *cli.Command, tracer trace.TracerProvider) ([]consumer.Definition, error) {
-	defs, err := definitions(readHandlerOptions(cmd, tracer))
-	if err != nil {
-		return nil, wrongUse("%w", err)
+// chosenKinds are the kinds that --kind names, or all, with the settings of the flags.
+func chosenKinds(cmd *cli.Command, kinds func(handlerOptions) ([]consumer.Definition, error)) ([]consumer.Definition, error) {
+	defs, err := kinds(readHandlerOptions(cmd))
+	if err != nil { // only the provider's URL can be wrong here
+		return nil, wrongUse("--provider-url (%s): %w", variableOf("provider-url").Key(), err)
 	}
 	names := cmd.StringSlice("kind")
 	if len(names) == 0 {

@@ -25,7 +25,7 @@ func kindsCommand() *cli.Command {
 }
 
 func printKinds(_ context.Context, cmd *cli.Command) error {
-	defs, err := chosenKinds(cmd, nil)
+	defs, err := chosenKinds(cmd, definitions)
 	if err != nil {
 		return err
 	}
@@ -162,5 +162,8 @@ func (p profileObject) String() string {
 	if !p.StoresRefusals {
 		parts = append(parts, "forgets refusals")
 	}
-	return strings.Join(append(parts, p.Identity), ", ")
+	if p.Identity != "" {
+		parts = append(parts, p.Identity)
+	}
+	return strings.Join(parts, ", ")
 }

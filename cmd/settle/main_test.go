@@ -20,7 +20,7 @@ const runAsSettle = "SETTLE_TEST_RUN_MAIN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(runAsSettle) != "" {
-		os.Exit(run(os.Args))
+		main() // exits
 	}
 	devtest.Main(m)
 }

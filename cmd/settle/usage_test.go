@@ -93,6 +93,7 @@ func TestWrongUseExitsWith2AndOneLine(t *testing.T) {
 		"no database":           {with("DATABASE_URL", ""), []string{"work"}, []string{"--database-url", "DATABASE_URL"}},
 		"no NATS":               {map[string]string{"SETTLE_HTTP_ADDR": "off"}, []string{"publish"}, []string{"--nats-url", "NATS_URL"}},
 		"no provider":           {with("SETTLE_PROVIDER_URL", ""), []string{"work"}, []string{"--provider-url", "SETTLE_PROVIDER_URL"}},
+		"provider unreadable":   {with("SETTLE_PROVIDER_URL", "ftp://u:secret@h"), []string{"work"}, []string{"--provider-url", "SETTLE_PROVIDER_URL", "http"}},
 		"database unreadable":   {with("DATABASE_URL", "postgres://a:se/cret@h"), []string{"work"}, []string{"DATABASE_URL"}},
 		"short ack wait":        {servers, []string{"work", "--ack-wait", "999ms"}, []string{"ack-wait", "SETTLE_ACK_WAIT", "at least 1s"}},
 		"short lease, variable": {with("SETTLE_LEASE", "5ms"), []string{"work"}, []string{"SETTLE_LEASE", "lease", "at least 1s"}},

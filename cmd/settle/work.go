@@ -3,10 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/urfave/cli/v3"
 
 	"github.com/settlemq/settle/consumer"
@@ -28,9 +27,26 @@ Traces go where the OTEL_EXPORTER_OTLP_* variables say.`,
 	}
 }
 
-func work(ctx context.Context, cmd *cli.Command) error {
+func work(ctx context.Context, cmd *cli.Command) error { return workWith(ctx, cmd, ordinary) }
+
+// makings are the parts of a worker that the demo's workers have in another form.
+type makings struct {
+	kinds     func(handlerOptions) ([]consumer.Definition, error)
+	jetStream func(jetstream.JetStream) jetstream.JetStream
+}
+
+var ordinary = makings{
+	kinds:     definitions,
+	jetStream: func(js jetstream.JetStream) jetstream.JetStream { return js },
+}
+
+func workWith(ctx context.Context, cmd *cli.Command, m makings) error {
 	log := newLog(cmd)
 	if err := checkWork(cmd); err != nil {
+		return err
+	}
+	kinds, err := chosenKinds(cmd, m.kinds)
+	if err != nil {
 		return err
 	}
 	tracing, err := telemetry.Setup(ctx, "settle-worker", log)
@@ -38,10 +54,6 @@ func work(ctx context.Context, cmd *cli.Command) error {
 		return wrongUse("%w", err)
 	}
 	defer tracing.Shutdown(context.WithoutCancel(ctx))
-	kinds, err := chosenKinds(cmd, tracing.TracerProvider())
-	if err != nil {
-		return err
-	}
 	probes, err := serveProbes(cmd.String("http-addr"), log)
 	if err != nil {
 		return err
@@ -51,11 +63,11 @@ func work(ctx context.Context, cmd *cli.Command) error {
 	config := engineConfig(cmd)
 	config.Logger, config.TracerProvider = log, tracing.TracerProvider()
 	log.Info("starting", "version", build.Read().Version, "kinds", len(kinds))
-	return stopped(ctx, connectAndRun(ctx, cmd, config, kinds, probes))
+	return stopped(ctx, connectAndRun(ctx, cmd, config, kinds, probes, m))
 }
 
 // connectAndRun owns the two connections. The engine has drained when they are closed.
-func connectAndRun(ctx context.Context, cmd *cli.Command, config consumer.Config, kinds []consumer.Definition, probes *probes) error {
+func connectAndRun(ctx context.Context, cmd *cli.Command, config consumer.Config, kinds []consumer.Definition, probes *probes, m makings) error {
 	log := config.Logger
 	pool, err := openPool(ctx, cmd, "settle-worker", true, log)
 	if err != nil {
@@ -67,14 +79,14 @@ func connectAndRun(ctx context.Context, cmd *cli.Command, config consumer.Config
 		return err
 	}
 	defer conn.Close()
-	return runEngine(ctx, pool, conn, config, kinds, probes, log)
-}
-
-func runEngine(ctx context.Context, pool *pgxpool.Pool, conn *nats.Conn, config consumer.Config, kinds []consumer.Definition, probes *probes, log *slog.Logger) error {
 	js, err := openJetStream(conn)
 	if err != nil {
 		return err
 	}
+	return runEngine(ctx, pool, m.jetStream(js), config, kinds, probes)
+}
+
+func runEngine(ctx context.Context, pool *pgxpool.Pool, js jetstream.JetStream, config consumer.Config, kinds []consumer.Definition, probes *probes) error {
 	engine, err := consumer.New(pool, js, config, kinds...)
 	if err != nil {
 		return wrongUse("%w", err)
@@ -82,7 +94,7 @@ func runEngine(ctx context.Context, pool *pgxpool.Pool, conn *nats.Conn, config 
 	probes.readyWhen(engine.Ready)
 	switch err = engine.Run(ctx); {
 	case err == nil:
-		log.Info("stopped")
+		config.Logger.Info("stopped")
 	case ctx.Err() == nil:
 		return wrongUse("%w", err) // it waits for everything but settings that cannot work
 	}

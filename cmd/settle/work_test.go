@@ -101,17 +101,68 @@ func TestAJobFromPublishToShow(t *testing.T) {
 	}
 }
 
-// awaitTask waits for a task to get its status; the waiting is done in the database.
+func TestTheSecondSignalEndsAtOnceAndAnotherWorkerFinishesTheJob(t *testing.T) {
+	t.Parallel()
+	env := servers(t)
+	env["SETTLE_LEASE"], env["SETTLE_ACK_WAIT"], env["SETTLE_BACKOFF_MIN"] = "1s", "1s", "10ms"
+	put(t, env["SETTLE_PROVIDER_URL"]+"/faults", `[{"count": 1, "delay-after": "1m"}]`)
+	worker := start(t, env, "work")
+	if code, _, errOut := runSettle(t, env, strings.NewReader(charge(7)), "publish", "--kind", "payment.charge"); code != exitDone {
+		t.Fatalf("publish: exit %d, %s", code, errOut)
+	}
+	awaitRow(t, env["DATABASE_URL"], `provider.charges where order_id = '7'`)
+	worker.signal(syscall.SIGTERM)
+	worker.await(`"msg":"draining"`)
+	worker.signal(syscall.SIGTERM)
+	if code := worker.exit(); code != exitFailed {
+		t.Errorf("exit %d after the second signal, want %d", code, exitFailed)
+	}
+
+	next := start(t, env, "work")
+	awaitTask(t, env["DATABASE_URL"], "payment.charge", "order_7", "finished")
+	next.signal(syscall.SIGTERM)
+	if code := next.exit(); code != exitDone {
+		t.Errorf("exit %d", code)
+	}
+	if _, body := get(t, env["SETTLE_PROVIDER_URL"]+"/stats?idempotency_key=order_7"); !strings.Contains(body, `"effects":1`) {
+		t.Errorf("stats of the provider: %s; want one effect", body)
+	}
+}
+
+func put(t *testing.T, url, body string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode/100 != 2 {
+		text, _ := io.ReadAll(answer.Body)
+		t.Fatalf("PUT %s: %s %s", url, answer.Status, text)
+	}
+}
+
+// awaitTask waits for a task to get its status.
 func awaitTask(t *testing.T, url, kind, key, status string) {
+	t.Helper()
+	awaitRow(t, url, fmt.Sprintf(`settle.tasks where kind = '%s' and key = '%s' and status = '%s'`, kind, key, status))
+}
+
+// awaitRow waits for a row to appear; the waiting is done in the database.
+func awaitRow(t *testing.T, url, row string) {
 	t.Helper()
 	execute(t, url, fmt.Sprintf(`do $$ begin
 		for i in 1..1000 loop
-			perform from settle.tasks where kind = '%s' and key = '%s' and status = '%s';
+			perform from %s;
 			if found then return; end if;
 			perform pg_sleep(0.03);
 		end loop;
-		raise exception 'the task never got its status';
-	end $$`, kind, key, status))
+		raise exception 'the row never appeared';
+	end $$`, row))
 }
 
 func execute(t *testing.T, url, sql string) {

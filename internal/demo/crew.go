@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -35,6 +36,9 @@ func newCrew(victims map[string]bool, start func() (*devenv.Program, error)) *cr
 
 // hire starts n workers. stop ends them, also after an error.
 func (c *crew) hire(n int) error {
+	c.mu.Lock()
+	c.closed = false
+	c.mu.Unlock()
 	for range n {
 		if err := c.add(); err != nil {
 			return err
@@ -151,7 +155,7 @@ func workerCommand(program string, log io.Writer, environment ...string) *exec.C
 func withoutSettings(environment []string) (kept []string) {
 	settings := regexp.MustCompile(`^(SETTLE_|DATABASE_URL=|NATS_|PG)`)
 	for _, e := range environment {
-		if !settings.MatchString(e) {
+		if !settings.MatchString(e) || strings.HasPrefix(e, "SETTLE_TEST_") {
 			kept = append(kept, e)
 		}
 	}

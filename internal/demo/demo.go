@@ -67,6 +67,7 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	if err == nil && o.Keep {
 		report.Print(o.Words)
 		s.tell(o.Words)
+		err = s.workers.hire(2)
 		<-ctx.Done()
 	}
 	return report, err

@@ -3,6 +3,7 @@ package demo
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 )
 
 // The kinds that the demo uses.
@@ -44,7 +45,20 @@ func plan(n int, seed uint64) []job {
 		jobs[i].repeat = repeat(max(0, r.IntN(8)-4)) // half come once
 	}
 	chooseVictims(r, jobs)
+	slices.SortStableFunc(jobs, func(a, b job) int { return a.act() - b.act() })
 	return jobs
+}
+
+// act orders the misfortunes, so that one does not hide another: a worker that is killed cannot time out, and one
+// that is frozen cannot be killed. An act begins when the one before it is over.
+func (j job) act() int {
+	switch {
+	case j.freeze:
+		return 2
+	case j.timeout:
+		return 1
+	}
+	return 0
 }
 
 func charge(r *rand.Rand, n int) job {

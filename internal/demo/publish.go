@@ -26,17 +26,54 @@ type publisher struct {
 
 // all publishes the plan, a little at a time so that a person can watch.
 func (p *publisher) all(ctx context.Context, jobs []job) error {
-	for _, j := range jobs {
+	for i, j := range jobs {
+		if i > 0 && j.act() > jobs[i-1].act() {
+			if err := p.awaitAct(ctx, jobs, jobs[i-1].act()); err != nil {
+				return err
+			}
+		}
 		if err := p.one(ctx, j); err != nil {
 			return fmt.Errorf("publish %s: %w", j.key, err)
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(10 * time.Millisecond):
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// awaitAct waits until the misfortunes of an act are over; a sabotage may prevent that, so not for ever.
+func (p *publisher) awaitAct(ctx context.Context, jobs []job, act int) error {
+	for range 100 {
+		over, err := p.over(ctx, jobs, act)
+		if err != nil || over {
+			return err
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// over reports whether all kills of an act have happened, and whether its timeouts have come to rest.
+func (p *publisher) over(ctx context.Context, jobs []job, act int) (bool, error) {
+	kills, err := p.stage.workers.state()
+	if err != nil || act == 0 {
+		return kills >= count(jobs, func(j job) bool { return j.kill }), err
+	}
+	tasks, err := p.stage.allTasks(ctx)
+	resting := count(jobs, func(j job) bool { return j.timeout && settled(tasks[j.key]) })
+	return resting == count(jobs, func(j job) bool { return j.timeout }), err
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
 }
 
 func (p *publisher) one(ctx context.Context, j job) error {

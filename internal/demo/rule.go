@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -53,10 +52,6 @@ func Kind[J, R any](k consumer.Kind[J, R]) consumer.Kind[J, R] {
 	}
 	return k
 }
-
-// freeze stops this process, as a full disk, a debugger or a moved virtual machine would. Whoever started it wakes
-// it again.
-func freeze() { _ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) }
 
 func attemptKey[J any](rule Sabotage, a *consumer.Attempt[J]) *consumer.Attempt[J] {
 	if rule == NewKey {

@@ -19,7 +19,7 @@ func (s *stage) watch(ctx context.Context, jobs []job, p *publisher) error {
 			return err
 		}
 		if resting {
-			return s.afterwards(ctx)
+			return s.afterwards()
 		}
 		select {
 		case <-ctx.Done():
@@ -27,7 +27,7 @@ func (s *stage) watch(ctx context.Context, jobs []job, p *publisher) error {
 		case <-limit:
 			s.line("", true)
 			s.workers.wake()
-			return s.afterwards(ctx)
+			return s.afterwards()
 		case <-tick.C:
 		}
 	}
@@ -89,13 +89,10 @@ func (s *stage) line(text string, due bool) {
 	}
 }
 
-// afterwards gives the woken worker the time to do what it would do late: a stale send comes now or never.
-func (s *stage) afterwards(ctx context.Context) error {
+// afterwards lets every worker finish what it would do late, the woken one included: a stale send comes now or never.
+func (s *stage) afterwards() error {
 	s.line("", false)
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(time.Second):
-		return nil
-	}
+	s.workers.stop()
+	_, err := s.workers.state()
+	return err
 }

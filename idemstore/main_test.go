@@ -1,0 +1,9 @@
+package idemstore_test
+
+import (
+	"testing"
+
+	"github.com/settlemq/settle/internal/devenv/devtest"
+)
+
+func TestMain(m *testing.M) { devtest.Main(m) }

@@ -1,0 +1,269 @@
+-- Settle's tables. This file is the only copy: `settle migrate` runs it, and running it again changes nothing.
+--
+-- Three schemas:
+--   settle    the engine's own: what every key went through, and what it ended with
+--   shop      the local rows of the reference handlers (orders, payments)
+--   provider  the stand-in provider of `settle provider`, demo and tests; a real provider lives elsewhere
+--
+-- All times are timestamptz and come from the database clock.
+
+create schema if not exists settle;
+
+-- One row. A worker refuses to start on another version and says what to run.
+create table if not exists settle.schema_version (
+  only_row   boolean primary key default true check (only_row),
+  version    int not null,
+  applied_at timestamptz not null default clock_timestamp()
+);
+
+-- A task is one business key of one kind, for ever: the row is the memory that makes a repeat harmless.
+create table if not exists settle.tasks (
+  id               bigint generated always as identity primary key,
+  kind             text not null check (octet_length(kind) between 1 and 64),
+  key              text not null check (octet_length(key) between 1 and 512),
+  status           text not null check (status in ('started', 'finished', 'failed', 'unknown', 'needs_review')),
+
+  -- The fence. Both must match in every statement of an attempt. The number says which attempt, the token whose.
+  attempts         int  not null default 1 check (attempts >= 1),
+  token            uuid not null,
+  lease_until      timestamptz,            -- only while started: an attempt owns the task, or died with it
+
+  -- What may have happened at the provider.
+  sending          boolean not null,       -- the current attempt may send (false while it only asks)
+  unsure           boolean not null default false, -- an attempt before the current one may have been applied
+  first_sent_at    timestamptz,            -- not after the first send: the age of the provider's key
+  last_sent_by     timestamptz,            -- not before the last send of attempts that are over
+  absent_at        timestamptz,            -- first settled "the provider does not know it"
+  evidence_id      text,                   -- late proof, brought by an attempt that had lost the task
+  external_id      text,                   -- the provider's id of the effect; written once
+
+  -- Budget and time.
+  failures         int  not null default 0,
+  next_attempt_at  timestamptz not null default clock_timestamp(),
+  give_up_at       timestamptz not null,
+  resend_once      boolean not null default false, -- an operator's one-shot permission
+
+  -- Who the effect is asked from, and under which key.
+  provider         text not null default '',
+  provider_key     text not null default '',
+
+  -- What was asked.
+  payload          bytea not null,         -- exact bytes of the message; every attempt decodes these
+  payload_hash     bytea not null,
+  hash_algorithm   text  not null,
+
+  -- What came of it.
+  result           text,                   -- JSON, at most 64 KiB
+  result_altered   boolean not null default false, -- a part could not be stored as it was
+  provider_status  int,
+  answer           text,                   -- the provider's last answer, bounded and cleaned
+  last_error       text,                   -- at most 2 KiB
+  error_class      text,
+
+  -- Where it came from.
+  duplicates       int not null default 0, -- deliveries answered from this row
+  last_duplicate_at timestamptz,
+  stream           text not null default '',
+  stream_sequence  bigint not null default 0,
+  stored_at        timestamptz,            -- when the stream stored the message
+  reply_subject    text not null default '',
+  origin_trace     text not null default '', -- traceparent of the publisher
+  last_trace       text not null default '', -- traceparent of the latest attempt
+
+  created_at       timestamptz not null default clock_timestamp(),
+  updated_at       timestamptz not null default clock_timestamp(),
+  finished_at      timestamptz,
+  expires_at       timestamptz,            -- when the heavy columns may be archived
+  archived_at      timestamptz,
+
+  constraint tasks_one_row_per_key unique (kind, key),
+  constraint tasks_final_has_finish_time
+    check ((status in ('finished', 'failed')) = (finished_at is not null)),
+  constraint tasks_lease_only_while_started
+    check (status = 'started' or lease_until is null),
+  constraint tasks_lease_at_most_a_day
+    check (lease_until is null or lease_until <= updated_at + interval '1 day'),
+  -- "Released" means: known not applied. Said positively, so that no other path can leave such a row behind.
+  constraint tasks_released_is_clean
+    check (not (status = 'started' and lease_until is null and (unsure or sending or first_sent_at is not null))),
+  constraint tasks_unknown_is_unsure
+    check (status <> 'unknown' or unsure),
+  constraint tasks_external_id_means_unsure
+    check (external_id is null or unsure or status in ('finished', 'failed'))
+) with (fillfactor = 70);
+
+-- What nobody holds and what is due. Small: final rows are not in it.
+create index if not exists tasks_open on settle.tasks (next_attempt_at, id) where status in ('started', 'unknown');
+-- What waits for a person.
+create index if not exists tasks_parked on settle.tasks (updated_at) where status = 'needs_review';
+
+-- Search terms of a task: customer, reference, external id. Insert-only, because an index on a column
+-- of tasks that a save changes would make every save a non-HOT update.
+create table if not exists settle.task_refs (
+  name    text   not null check (octet_length(name) between 1 and 64),
+  value   text   not null check (octet_length(value) between 1 and 512),
+  task_id bigint not null references settle.tasks (id),
+  primary key (name, value, task_id)
+);
+
+-- The audit: append-only. The happy path writes nothing here (the row's own times say it);
+-- every take-over, unknown, look-up, repair, review, operator act and late proof does.
+create table if not exists settle.task_events (
+  id          bigint generated always as identity primary key,
+  task_id     bigint not null references settle.tasks (id),
+  at          timestamptz not null default clock_timestamp(),
+  actor       text not null,               -- 'worker', or who did it by hand
+  attempt     int  not null,
+  old_status  text,
+  new_status  text,
+  reason      text not null,
+  external_id text,
+  trace_id    text not null default ''
+);
+create index if not exists task_events_of_task on settle.task_events (task_id, id);
+
+-- Messages that were never accepted, with as much of them as is needed to look or to publish them again.
+create table if not exists settle.refusals (
+  id              bigint generated always as identity primary key,
+  at              timestamptz not null default clock_timestamp(),
+  kind            text not null default '',
+  key             text not null default '',
+  reason          text not null check (reason in ('malformed', 'too_large', 'bad_key', 'unknown_kind', 'conflict')),
+  detail          text not null default '',
+  stream          text not null default '',
+  sequence        bigint not null default 0,
+  stored_at       timestamptz not null default '-infinity',
+  subject         text not null default '',
+  headers         text not null default '',  -- JSON, bounded
+  body            bytea not null,             -- the beginning of the body
+  body_size       int not null,
+  cut             boolean not null default false, -- the body is not whole and cannot be published again
+  digest          bytea not null,
+  task_id         bigint references settle.tasks (id), -- the task it conflicts with
+  constraint refusals_once unique (stream, sequence, stored_at, digest)
+);
+create index if not exists refusals_recent on settle.refusals (at);
+
+-- Events and follow-up jobs: written with the result, published afterwards, deleted after the confirmed PubAck.
+create table if not exists settle.outbox (
+  id         bigint generated always as identity primary key,
+  task_id    bigint not null references settle.tasks (id),
+  name       text not null,               -- subject + key: unique within the task, so Commit may run again
+  subject    text not null,
+  key        text not null,
+  payload    bytea not null,
+  trace      text not null default '',
+  created_at timestamptz not null default clock_timestamp(),
+  constraint outbox_once unique (task_id, name)
+);
+
+-- The heavy columns of old final rows. The key row itself never leaves settle.tasks.
+create table if not exists settle.tasks_archive (
+  task_id     bigint primary key references settle.tasks (id),
+  payload     bytea,
+  result      text,
+  answer      text,
+  archived_at timestamptz not null default clock_timestamp()
+);
+
+-- Who owns a plain provider-key prefix, also across processes: no prefix may begin another at one provider.
+create table if not exists settle.key_prefixes (
+  provider text not null,
+  prefix   text not null,
+  kind     text not null,
+  primary key (provider, prefix)
+);
+
+-- The fence as an exception: a statement that matched no row must roll back everything that rides with it.
+create or replace function settle.fence(held boolean, task bigint) returns boolean
+language plpgsql immutable as $$
+begin
+  if held is not true then
+    raise exception 'settle: the task is no longer held by this attempt'
+      using errcode = 'ST001', detail = task::text;
+  end if;
+  return true;
+end $$;
+
+-- ---------------------------------------------------------------------------------------------------
+-- shop: the reference handlers' local rows
+
+create schema if not exists shop;
+
+create table if not exists shop.orders (
+  order_id    text primary key,
+  customer_id text not null,
+  amount      numeric not null check (amount >= 0),
+  currency    text not null,
+  status      text not null default 'pending' check (status in ('pending', 'paid', 'declined')),
+  charge_id   text,
+  created_at  timestamptz not null default clock_timestamp(),
+  updated_at  timestamptz not null default clock_timestamp()
+);
+
+-- One row per charge that was booked; the task is who booked it.
+create table if not exists shop.payments (
+  charge_id   text primary key,
+  order_id    text not null references shop.orders (order_id),
+  amount      numeric not null,
+  currency    text not null,
+  task_id     bigint not null,
+  created_at  timestamptz not null default clock_timestamp()
+);
+
+-- ---------------------------------------------------------------------------------------------------
+-- provider: the stand-in provider
+
+create schema if not exists provider;
+
+-- One row per request to the API, committed on receipt and thus before anything can go wrong: W is counted here,
+-- whether or not an answer left or anyone was still there to read it.
+create table if not exists provider.requests (
+  id     bigint generated always as identity primary key,
+  key    text,                            -- Idempotency-Key as sent, or the key that a look-up asked for
+  method text not null,
+  path   text,
+  status int,                             -- what was answered; null: nothing, or not yet
+  at     timestamptz not null default clock_timestamp()
+);
+create index if not exists requests_of_key on provider.requests (key) where key is not null;
+
+-- What the provider made. Two columns hold the key: idempotency_key is what the client sent and stays for look-ups;
+-- dedup_key is what refuses a second row, and is null where there was no key, keys are ignored, or it is forgotten.
+create table if not exists provider.reports (
+  id              bigint generated always as identity primary key, -- the order in which they were made
+  report_id       text not null unique,
+  idempotency_key text,
+  dedup_key       text unique,
+  payload_hash    bytea not null,         -- over the decoded content
+  task_id         numeric not null,
+  report_type     text not null,
+  status          text not null check (status in ('ready', 'failed')), -- once ready_at has passed; pending until then
+  ready_at        timestamptz not null default clock_timestamp(),
+  visible_at      timestamptz not null default clock_timestamp(),      -- look-ups by key do not find it before
+  created_at      timestamptz not null default clock_timestamp()
+);
+create index if not exists reports_of_key on provider.reports (idempotency_key) where idempotency_key is not null;
+
+create table if not exists provider.charges (
+  id              bigint generated always as identity primary key,
+  charge_id       text not null unique,
+  idempotency_key text,
+  dedup_key       text unique,
+  payload_hash    bytea not null,
+  order_id        text not null,
+  customer_id     text not null,
+  amount          text not null check (octet_length(amount) between 1 and 32), -- the digits as they came
+  currency        text not null,
+  status          text not null check (status in ('succeeded', 'declined')),   -- a declined charge moved no money
+  ready_at        timestamptz not null default clock_timestamp(),
+  visible_at      timestamptz not null default clock_timestamp(),
+  created_at      timestamptz not null default clock_timestamp()
+);
+create index if not exists charges_of_key on provider.charges (idempotency_key) where idempotency_key is not null;
+
+-- ---------------------------------------------------------------------------------------------------
+
+insert into settle.schema_version (version) values (1)
+on conflict (only_row) do update set version = excluded.version, applied_at = clock_timestamp()
+where settle.schema_version.version < excluded.version;

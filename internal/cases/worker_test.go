@@ -1,0 +1,118 @@
+package cases
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/settlemq/settle/consumer"
+	"github.com/settlemq/settle/handlers"
+	"github.com/settlemq/settle/internal/rig"
+)
+
+const (
+	chargeKind = "payment.charge"
+	reportKind = "report.create"
+)
+
+// settings are what a worker process is told, as JSON in its environment.
+type settings struct {
+	DatabaseURL, NATSURL, ProviderURL string
+	Config                            consumer.Config   // without its logger and tracer
+	Provider                          consumer.Provider // what both kinds believe of the provider
+	Timeout                           time.Duration     // of one provider call; 0 is the default
+}
+
+const settingsVariable = "SETTLE_CASES_WORKER"
+
+func (s settings) environment() string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic("settings of a worker: " + err.Error()) // all of it is plain data
+	}
+	return settingsVariable + "=" + string(text)
+}
+
+// kindsOf makes the kinds that a worker serves.
+type kindsOf func(api *handlers.Client, s settings) []consumer.Definition
+
+func referenceKinds(api *handlers.Client, s settings) []consumer.Definition {
+	return []consumer.Definition{chargeOf(api, s), handlers.Report(api, handlers.ReportOptions{Provider: s.Provider})}
+}
+
+func chargeOf(api *handlers.Client, s settings) consumer.Kind[handlers.ChargeJob, handlers.ChargeResult] {
+	return handlers.Charge(api, handlers.ChargeOptions{Provider: s.Provider, CreateOrders: true})
+}
+
+// worker is the main function of a worker process: it serves its kinds until SIGTERM, and drains.
+func worker(kinds kindsOf) func(context.Context) error {
+	return func(ctx context.Context) error {
+		var s settings
+		if err := json.Unmarshal([]byte(os.Getenv(settingsVariable)), &s); err != nil {
+			return fmt.Errorf("read settings: %w", err)
+		}
+		api, err := handlers.NewClient(handlers.ClientOptions{URL: s.ProviderURL, Timeout: s.Timeout})
+		if err != nil {
+			return err
+		}
+		defer api.Close()
+		tracing := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.AlwaysSample()),
+			sdktrace.WithSpanProcessor(spanLog{}), sdktrace.WithSpanProcessor(rig.ChildPoints()))
+		defer tracing.Shutdown(context.WithoutCancel(ctx)) //nolint:errcheck // nothing is exported
+		s.Config.TracerProvider = tracing
+		s.Config.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
+		return serve(ctx, s, kinds(api, s))
+	}
+}
+
+func serve(ctx context.Context, s settings, kinds []consumer.Definition) error {
+	pool, err := pgxpool.New(ctx, s.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	conn, err := nats.Connect(s.NATSURL, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return err
+	}
+	engine, err := consumer.New(pool, js, s.Config, kinds...)
+	if err != nil {
+		return err
+	}
+	return engine.Run(ctx)
+}
+
+// spanLog writes one line for each delivery span, for tests of what a trace shows: its outcome and its links.
+type spanLog struct{}
+
+func (spanLog) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+
+func (spanLog) OnEnd(span sdktrace.ReadOnlySpan) {
+	if span.Name() != "settle.deliver" {
+		return
+	}
+	line := fmt.Sprintf("span deliver trace=%s", span.SpanContext().TraceID())
+	for _, a := range span.Attributes() {
+		line += fmt.Sprintf(" %s=%s", a.Key, a.Value.String())
+	}
+	for _, l := range span.Links() {
+		line += fmt.Sprintf(" link=%s", l.SpanContext.TraceID())
+	}
+	fmt.Fprintln(os.Stdout, line)
+}
+
+func (spanLog) Shutdown(context.Context) error   { return nil }
+func (spanLog) ForceFlush(context.Context) error { return nil }
