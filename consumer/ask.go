@@ -12,9 +12,6 @@ import (
 
 // ask asks the provider before anything is sent again, and obeys the look-up table.
 func (a *attempt) ask(ctx context.Context) settlement {
-	if a.task.ExternalID == "" {
-		a.task.ExternalID = a.task.EvidenceID // late proof is asked about like an id of our own
-	}
 	result, verdict, err := a.lookup(ctx)
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, ErrLost):
@@ -35,16 +32,33 @@ func (a *attempt) lookup(ctx context.Context) (result any, v Verdict, err error)
 		return nil, CannotTell, nil
 	}
 	a.deadline = now().Add(a.kind.policy.Deadline)
-	result, err = a.call(ctx, spanLookup, func(ctx context.Context, a *attempt) (any, error) {
-		r, verdict, err := a.kind.lookup(ctx, a)
-		v = verdict
-		a.engine.annotate(ctx, attribute.String(attrVerdict, verdict.String()))
-		return r, err
-	})
-	if err != nil {
-		v = CannotTell
+	type reading struct { // returned, not assigned: a look-up that ignores its context may still be running
+		result  any
+		verdict Verdict
 	}
-	return result, v, err
+	out, err := a.call(ctx, spanLookup, func(ctx context.Context, a *attempt) (any, error) {
+		r, verdict, err := a.kind.lookup(ctx, a)
+		a.engine.annotate(ctx, attribute.String(attrVerdict, verdict.String()))
+		return reading{r, verdict}, err
+	})
+	r, _ := out.(reading)
+	switch {
+	case err != nil:
+		r.verdict = CannotTell
+	case a.contradictsProof(r.verdict, r.result):
+		r.verdict = Contradictory
+	}
+	return r.result, r.verdict, err
+}
+
+// contradictsProof reports whether a look-up found another effect than the one whose id a lost attempt brought. An
+// id of the row's own is compared by the save.
+func (a *attempt) contradictsProof(v Verdict, result any) bool {
+	if a.task.EvidenceID == "" || a.task.ExternalID != "" || v != Found && v != FoundRefused {
+		return false
+	}
+	id, err := a.idOf(result)
+	return err == nil && id != "" && id != a.task.EvidenceID
 }
 
 // askFacts adds this process's own elapsed time to the ages that the database gave: a key is taken for older,
@@ -55,7 +69,7 @@ func (a *attempt) askFacts(v Verdict) askFacts {
 	oldest := a.age.FirstSent + now().Sub(a.claimed)
 	latest := a.age.LastSent + now().Sub(a.known)
 	return askFacts{
-		lookup: a.kind.lookup != nil, verdict: v, knownID: a.task.ExternalID != "",
+		lookup: a.kind.lookup != nil, verdict: v, knownID: a.knownID() != "",
 		keyed:      !p.Unkeyed,
 		young:      a.age.HasFirstSent && oldest < usable && a.task.Provider == p.Identity,
 		settled:    a.age.HasLastSent && latest >= p.AbsentAfter,
@@ -74,6 +88,9 @@ func (a *attempt) resend(ctx context.Context, d decision) settlement {
 		return a.conclude(ctx, a.judgeCheck(ctx, err), conclusion{err: err, after: askedFor(err)})
 	}
 	keyUntil, err := a.arm(ctx, d)
+	if err != nil && errors.Is(context.Cause(ctx), ErrDraining) {
+		return a.giveBack(ctx, decideOutcome(outcomeFacts{outcome: outcomeDrained}), conclusion{})
+	}
 	if err != nil {
 		a.log.WarnContext(ctx, "not armed for a resend; staying silent", "error", err)
 		return settlement{verb: silent}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -30,8 +31,13 @@ type attempt struct {
 	saving   atomic.Bool
 	cancel   context.CancelCauseFunc
 
-	answerStatus int
-	answerBody   []byte
+	answer atomic.Pointer[providerAnswer] // a handler that was left behind may still set it
+}
+
+// providerAnswer is what KeepAnswer keeps.
+type providerAnswer struct {
+	status int
+	body   []byte
 }
 
 // attempt runs a claimed task to its save, and says how the delivery ends.
@@ -160,9 +166,7 @@ const handlerGrace = time.Second
 
 // judge turns what a handler returned, and what the gate saw, into an outcome.
 func (a *attempt) judge(ctx context.Context, g *gate, err error) outcome {
-	if g.cause() == nil && !g.sent() {
-		g.shut(ErrDeadline) // the handler is done: from here on "nothing was sent" is a fact
-	}
+	g.shut(ErrDeadline) // the handler is done: what it left running sends nothing, so "nothing was sent" is a fact
 	return judge(judgeFacts{
 		err: err, seen: g.judgement(), refused: g.refused(), cause: g.cause(),
 		lost:     errors.Is(context.Cause(ctx), ErrLost) || errors.Is(g.cause(), ErrLost),
@@ -199,7 +203,15 @@ func (a *attempt) keepAnswer(status int, body []byte) {
 	if a == nil {
 		return
 	}
-	a.answerStatus, a.answerBody = status, body
+	a.answer.Store(&providerAnswer{status, slices.Clone(body)})
+}
+
+// knownID is the provider's id of the effect. Late proof is asked about like an id of our own.
+func (a *attempt) knownID() string { return or(a.task.ExternalID, a.task.EvidenceID) }
+
+// idOf takes the provider's id out of a result.
+func (a *attempt) idOf(result any) (string, error) {
+	return contain(func() (string, error) { return a.kind.externalID(result), nil })
 }
 
 // lose shuts the gate and cancels the handler: the task is another attempt's, or may be by now.

@@ -28,6 +28,9 @@ func (a *attempt) conclude(ctx context.Context, out outcome, c conclusion) settl
 	young := a.age.HasFirstSent && a.task.Provider == p.Identity &&
 		a.age.FirstSent+now().Sub(a.claimed) < p.usableKey(a.kind.policy.Deadline)
 	d := decideOutcome(outcomeFacts{outcome: out, unsure: a.task.Unsure, replays: young && !p.ForgetsRefusals, sent: c.sent})
+	if out == outcomeDrained || out == outcomeCutShort {
+		c.err = nil // "context canceled" is our doing, and no news about the job; the audit says what happened
+	}
 	switch d.act {
 	case giveBack:
 		return a.giveBack(ctx, d, c)
@@ -72,11 +75,11 @@ func (a *attempt) save(ctx context.Context, s idemstore.Save) (out idemstore.Sav
 		attribute.String(attrExternalID, s.ExternalID))
 	defer func() { endSpan(span, err) }()
 	for {
-		saved, err := a.engine.store.Save(ctx, s)
+		saved, err := a.engine.saves.do(ctx, s)
 		var local *idemstore.LocalRowsError
 		switch {
 		case err == nil:
-			return saved[0], nil
+			return saved, nil
 		case errors.Is(err, idemstore.ErrLost), errors.Is(err, idemstore.ErrOtherExternalID), errors.As(err, &local):
 			return out, err
 		}
@@ -97,9 +100,12 @@ func (a *attempt) saveFor(d decision, cause error) idemstore.Save {
 		Fence: a.task.Fence, Kind: a.task.Kind, Key: a.task.Key, Strict: a.kind.policy.Lease == Strict,
 		Status: d.status, MayBeApplied: d.applied, Reason: d.why, Trace: a.trace,
 		Cost: d.cost, MaxFailures: a.kind.policy.MaxFailures, Retention: a.kind.policy.Retention,
-		ProviderStatus: a.answerStatus, LastError: errorText(cause), ErrorClass: errorClassOf(cause),
+		LastError: errorText(cause), ErrorClass: errorClassOf(cause),
 	}
-	s.Answer, _ = cleanText(a.answerBody, maxAnswer)
+	if answer := a.answer.Load(); answer != nil {
+		s.ProviderStatus = answer.status
+		s.Answer, _ = cleanText(answer.body, maxAnswer)
+	}
 	return s
 }
 
@@ -107,9 +113,10 @@ func (a *attempt) saveFor(d decision, cause error) idemstore.Save {
 func (a *attempt) saveOf(d decision, c conclusion) (idemstore.Save, error) {
 	p := a.kind.provider
 	s := a.saveFor(d, c.err)
-	s.AbsentNow, s.ClearAbsent = d.absentNow, c.verdict != "" && c.verdict != Absent.String()
+	asked := c.verdict != ""
+	s.AbsentNow, s.ClearAbsent = d.absentNow, asked && c.verdict != Absent.String()
 	s.Delay = a.jittered(d.wait, d.cost, c.after)
-	if d.settled && p.usableKey(a.kind.policy.Deadline) == 0 {
+	if d.settled && (asked || p.usableKey(a.kind.policy.Deadline) == 0) {
 		s.Settle = p.AbsentAfter
 	}
 	if err := a.addResult(&s, c.result); err != nil {
@@ -127,7 +134,7 @@ func (a *attempt) addResult(s *idemstore.Save, result any) error {
 	if result == nil {
 		return nil
 	}
-	id, err := contain(func() (string, error) { return a.kind.externalID(result), nil })
+	id, err := a.idOf(result)
 	if !s.Status.Final() && (err != nil || id == "") {
 		return nil
 	}
@@ -232,7 +239,7 @@ func (a *attempt) leaveEvidence(ctx context.Context, result any) {
 	if result == nil {
 		return
 	}
-	id, err := contain(func() (string, error) { return a.kind.externalID(result), nil })
+	id, err := a.idOf(result)
 	if err != nil || id == "" {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -33,27 +34,27 @@ type Config struct {
 	TracerProvider trace.TracerProvider // the global one
 }
 
-// Defaults of Config and Policy.
-const (
-	DefaultSlots         = 64
-	DefaultAckWait       = 30 * time.Second
-	DefaultLease         = 30 * time.Second
-	DefaultDrainTimeout  = 20 * time.Second
-	DefaultMaxBody       = 256 << 10
-	DefaultMaxAckPending = 20000
+// maxBody is the default of Config.MaxBody.
+const maxBody = 256 << 10
 
-	DefaultDeadline          = 20 * time.Second
-	DefaultMaxFailures       = 5
-	DefaultMaxAge            = 24 * time.Hour
-	DefaultBackoffMin        = time.Second
-	DefaultBackoffMax        = 5 * time.Minute
-	DefaultRetryAfterMax     = time.Hour
-	DefaultMisconfiguredWait = 5 * time.Minute
-	DefaultRetention         = 168 * time.Hour
+// Defaults are what zero fields of a Config and its Policy mean. Logger and TracerProvider are left nil.
+func Defaults() Config {
+	return Config{
+		Slots: 64, AckWait: 30 * time.Second, Lease: 30 * time.Second, DrainTimeout: 20 * time.Second,
+		MaxBody: maxBody, MaxAckPending: 20000, Replicas: 1,
+		Policy: Policy{
+			Deadline: 20 * time.Second, MaxFailures: 5, MaxAge: 24 * time.Hour,
+			BackoffMin: time.Second, BackoffMax: 5 * time.Minute, RetryAfterMax: time.Hour,
+			MisconfiguredWait: 5 * time.Minute, Retention: 168 * time.Hour,
+		},
+	}
+}
 
-	DefaultKeyLifetime = 24 * time.Hour
-	DefaultAbsentAfter = 15 * time.Second
-)
+// DefaultProvider is what zero fields of a Provider mean.
+func DefaultProvider() Provider {
+	return Provider{KeyLifetime: 24 * time.Hour, AbsentAfter: 15 * time.Second,
+		AppliedNothing: []int{http.StatusUnauthorized, http.StatusMethodNotAllowed, http.StatusTooManyRequests}}
+}
 
 // or is v, or the fallback where v is zero.
 func or[T comparable](v, fallback T) T {
@@ -65,18 +66,15 @@ func or[T comparable](v, fallback T) T {
 }
 
 func (c Config) withDefaults() Config {
-	c.Slots = or(c.Slots, DefaultSlots)
-	c.AckWait = or(c.AckWait, DefaultAckWait)
-	c.Lease = or(c.Lease, DefaultLease)
-	c.DrainTimeout = or(c.DrainTimeout, DefaultDrainTimeout)
-	c.MaxBody = or(c.MaxBody, DefaultMaxBody)
-	c.MaxAckPending = or(c.MaxAckPending, DefaultMaxAckPending)
-	c.Replicas = or(c.Replicas, 1)
-	c.Policy = c.Policy.over(Policy{
-		Deadline: DefaultDeadline, MaxFailures: DefaultMaxFailures, MaxAge: DefaultMaxAge,
-		BackoffMin: DefaultBackoffMin, BackoffMax: DefaultBackoffMax, RetryAfterMax: DefaultRetryAfterMax,
-		MisconfiguredWait: DefaultMisconfiguredWait, Retention: DefaultRetention,
-	})
+	d := Defaults()
+	c.Slots = or(c.Slots, d.Slots)
+	c.AckWait = or(c.AckWait, d.AckWait)
+	c.Lease = or(c.Lease, d.Lease)
+	c.DrainTimeout = or(c.DrainTimeout, d.DrainTimeout)
+	c.MaxBody = or(c.MaxBody, d.MaxBody)
+	c.MaxAckPending = or(c.MaxAckPending, d.MaxAckPending)
+	c.Replicas = or(c.Replicas, d.Replicas)
+	c.Policy = c.Policy.over(d.Policy)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -102,10 +100,11 @@ func (p Policy) over(base Policy) Policy {
 
 // withDefaults completes a provider profile.
 func (p Provider) withDefaults() Provider {
-	p.KeyLifetime = or(p.KeyLifetime, DefaultKeyLifetime)
-	p.AbsentAfter = or(p.AbsentAfter, DefaultAbsentAfter)
+	d := DefaultProvider()
+	p.KeyLifetime = or(p.KeyLifetime, d.KeyLifetime)
+	p.AbsentAfter = or(p.AbsentAfter, d.AbsentAfter)
 	if p.AppliedNothing == nil {
-		p.AppliedNothing = []int{401, 405, 429}
+		p.AppliedNothing = d.AppliedNothing
 	}
 	return p
 }

@@ -142,7 +142,7 @@ type decision struct {
 	status idemstore.Status
 	cost   int // failures
 	wait   wait
-	// settled delays the next attempt at an unkeyed provider to the moment when "absent" may count.
+	// settled delays the next attempt to the moment when "absent" may count, where a resend cannot rest on the key.
 	settled bool
 	// applied says that a request of this attempt may have been applied.
 	applied bool
@@ -169,20 +169,20 @@ func (d decision) verb(status idemstore.Status) verb {
 type outcome int
 
 const (
-	outcomeUnknown       outcome = iota // timeout, cut, 5xx, panic: anything that nothing else fits
-	outcomeDone                         // the effect happened
-	outcomeTwoEffects                   // done, with another external id than the row's
-	outcomeUnbooked                     // done, but the local rows were refused
-	outcomeUnbookedRefusal              // refused, and the local rows that say so were refused
-	outcomeAccepted                     // taken, not done; an external id to poll
-	outcomeRefused                      // refused for good
-	outcomeNotSent                      // this attempt surely changed nothing
-	outcomeNotLetIn                     // the same, because our side is set up wrongly (401, 405, TLS)
-	outcomeDrained                      // the process stops and nothing was sent
-	outcomeCutShort                     // the process stops, sent, no answer in the grace time
-	outcomeMisconfigured                // set up wrongly, and the request may have been applied
-	outcomeConflict                     // contradictory data, a missing record
-	outcomeLost                         // the lease is gone
+	outcomeUnknown         outcome = iota // timeout, cut, 5xx, panic: anything that nothing else fits
+	outcomeDone                           // the effect happened
+	outcomeTwoEffects                     // done, with another external id than the row's
+	outcomeUnbooked                       // done, but the local rows were refused
+	outcomeUnbookedRefusal                // refused, and the local rows that say so were refused
+	outcomeAccepted                       // taken, not done; an external id to poll
+	outcomeRefused                        // refused for good
+	outcomeNotSent                        // this attempt surely changed nothing
+	outcomeNotLetIn                       // the same, because our side is set up wrongly (401, 405, TLS)
+	outcomeDrained                        // the process stops and nothing was sent
+	outcomeCutShort                       // the process stops, sent, no answer in the grace time
+	outcomeMisconfigured                  // set up wrongly, and the request may have been applied
+	outcomeConflict                       // contradictory data, a missing record
+	outcomeLost                           // the lease is gone
 )
 
 // outcomeFacts are what decides about an outcome beside itself.

@@ -95,24 +95,24 @@ var outcomeNames = map[outcome]string{outcomeUnknown: "unknown", outcomeDone: "d
 // The perform table. "replays" is a young key at a provider that stores refusals. A give-back becomes unknown in
 // the release's own statement where an earlier attempt may have been applied.
 const performTable = `
-outcome       unsure replays sent | decision
-done          -      -       -    | save finished applied
-two-effects   -      -       -    | save needs_review alert applied
-unbooked      -      -       -    | save needs_review alert applied
-unbooked-refusal - - - | save needs_review alert applied
-accepted      -      -       -    | save unknown poll applied
-refused       no     -       -    | save failed applied
-refused       yes    yes     -    | save failed applied
-refused       yes    no      -    | save unknown +1 failures applied settled
-not-sent      -      -       -    | give back asked
-not-let-in    -      -       -    | give back long alert
-drained       -      -       -    | give back short
-cut-short     -      -       -    | save unknown short applied settled
-misconfigured -      -       -    | save unknown long alert applied
-unknown       -      -       -    | save unknown +1 asked applied settled
-conflict      -      -       no   | save needs_review alert
-conflict      -      -       yes  | save needs_review alert applied
-lost          -      -       -    | nothing
+outcome          unsure replays sent | decision
+done             -      -       -    | save finished applied
+two-effects      -      -       -    | save needs_review alert applied
+unbooked         -      -       -    | save needs_review alert applied
+unbooked-refusal -      -       -    | save needs_review alert applied
+accepted         -      -       -    | save unknown poll applied
+refused          no     -       -    | save failed applied
+refused          yes    yes     -    | save failed applied
+refused          yes    no      -    | save unknown +1 failures applied settled
+not-sent         -      -       -    | give back asked
+not-let-in       -      -       -    | give back long alert
+drained          -      -       -    | give back short
+cut-short        -      -       -    | save unknown short applied settled
+misconfigured    -      -       -    | save unknown long alert applied
+unknown          -      -       -    | save unknown +1 asked applied settled
+conflict         -      -       no   | save needs_review alert
+conflict         -      -       yes  | save needs_review alert applied
+lost             -      -       -    | nothing
 `
 
 func TestDecideOutcome(t *testing.T) {

@@ -41,14 +41,14 @@ type document struct {
 
 // parse accepts one JSON object and nothing else, by rules stricter than those of encoding/json: a body that
 // two readers could understand differently is refused. Not accepted are: more than maxBytes bytes (0 means
-// DefaultMaxBody), more than 64 levels, bad UTF-8, a byte-order mark, half a surrogate pair, two members of one
+// maxBody), more than 64 levels, bad UTF-8, a byte-order mark, half a surrogate pair, two members of one
 // object with the same name or with names that differ by case alone, and anything but white space after the
 // object. A NUL written as \u0000 is accepted and kept. Errors are of type *refusalError.
 //
 // The document refers to body, which must not change afterwards.
 func parse(body []byte, maxBytes int) (*document, error) {
 	if maxBytes <= 0 {
-		maxBytes = DefaultMaxBody
+		maxBytes = maxBody
 	}
 	if len(body) > maxBytes {
 		return nil, &refusalError{idemstore.TooLarge, fmt.Sprintf("body of %d bytes, limit %d", len(body), maxBytes)}

@@ -68,7 +68,7 @@ func (k Kind[J, R]) define() (*definition, error) {
 // typed is an attempt as a handler sees it.
 func typed[J any](a *attempt) *Attempt[J] {
 	out := &Attempt[J]{Job: a.job.(J), TaskID: a.task.TaskID, Number: a.task.Attempt, Key: a.task.Key,
-		ProviderKey: a.task.ProviderKey, ExternalID: a.task.ExternalID, Deadline: a.deadline, run: a}
+		ProviderKey: a.task.ProviderKey, ExternalID: a.knownID(), Deadline: a.deadline, run: a}
 	if a.task.EvidenceID != "" {
 		out.Evidence = []string{a.task.EvidenceID}
 	}

@@ -60,9 +60,9 @@ func (d *delivery) run(ctx context.Context) settlement {
 		return d.notClaimed(ctx, err)
 	}
 	describe(d.span, claimed)
+	linkTo(d.span, claimed.PreviousTrace) // of a repeat: the attempt that did the work
 	switch claimed.Found {
 	case idemstore.Inserted, idemstore.Perform, idemstore.Ask:
-		linkTo(d.span, claimed.PreviousTrace)
 		return d.attempt(ctx, claimed, sent, j)
 	case idemstore.Conflicting:
 		return d.refuse(ctx, idemstore.Refusal{Key: j.key, TaskID: claimed.Task.TaskID}, &refusalError{
@@ -79,7 +79,7 @@ func (d *delivery) claim(ctx context.Context, j job) (c idemstore.Claimed, sent 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.engine.config.Lease)
 	defer cancel()
 	sent = now()
-	found, err := d.engine.store.Claim(ctx, idemstore.Claim{
+	c, err = d.engine.claims.do(ctx, idemstore.Claim{
 		Kind: d.kind.name, Key: j.key, Token: uuid.New(), Payload: j.payload, Hash: j.hash, HashAlgorithm: hashAlgorithm,
 		Provider:    d.kind.provider.Identity,
 		ProviderKey: providerKey(d.kind.name, j.key, d.kind.provider.KeyPrefix),
@@ -92,8 +92,8 @@ func (d *delivery) claim(ctx context.Context, j job) (c idemstore.Claimed, sent 
 	if err != nil {
 		return c, sent, err
 	}
-	span.SetAttributes(attribute.String(attrFound, string(found[0].Found)))
-	return found[0], sent, nil
+	span.SetAttributes(attribute.String(attrFound, string(c.Found)))
+	return c, sent, nil
 }
 
 // notClaimed: without an answer from the database nothing is known, so nothing is done. If the claim may have been

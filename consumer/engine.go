@@ -26,6 +26,8 @@ type Engine struct {
 	log    *slog.Logger
 	tracer trace.Tracer
 
+	claims     *group[idemstore.Claim, idemstore.Claimed]
+	saves      *group[idemstore.Save, idemstore.Saved]
 	held       holdings
 	database   health
 	deliveries sync.WaitGroup // from receive to settle
@@ -59,6 +61,7 @@ func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definiti
 	e := &Engine{config: c, pool: pool, store: idemstore.New(pool, c.Lease), js: js, log: c.Logger,
 		tracer: c.TracerProvider.Tracer(scopeName)}
 	e.database.log = c.Logger
+	e.newGroups()
 	for _, d := range defs {
 		k := &kind{definition: d, slots: make(chan struct{}, c.Slots)}
 		k.setAckWait(c.AckWait)
@@ -88,7 +91,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	e.log.InfoContext(ctx, "serving", "kinds", len(e.kinds), "slots", e.config.Slots)
 	<-ctx.Done()
-	err := e.drain(work, stop, func() { takers.Wait(); e.deliveries.Wait() })
+	err := e.drain(work, stop, func() { takers.Wait(); e.deliveries.Wait(); e.claims.runners.Wait(); e.saves.runners.Wait() })
 	stopBeating()
 	heart.Wait()
 	return err

@@ -19,7 +19,7 @@ import (
 // The limits are compared on the monotonic clock of this process, which goes on while the process is stopped
 // by a signal: a worker that wakes from a freeze finds its gate expired, whatever its context still says.
 type gate struct {
-	now            func() time.Time // time.Now, except in tests
+	now            func() time.Time // the clock of the package, except in tests
 	state          atomic.Pointer[gateState]
 	lease          atomic.Pointer[time.Time] // moved on by renewals
 	keyAge         atomic.Pointer[time.Time] // nil: the send does not rest on the age of the provider's key
@@ -59,7 +59,7 @@ func newGate(leaseEnd, deadline time.Time, harmlessStatuses []int) *gate {
 	if len(harmlessStatuses) == 0 {
 		harmlessStatuses = defaultAppliedNothing
 	}
-	g := &gate{now: time.Now, deadline: deadline, appliedNothing: harmlessStatuses}
+	g := &gate{now: now, deadline: deadline, appliedNothing: harmlessStatuses}
 	g.state.Store(&gateState{})
 	g.lease.Store(&leaseEnd)
 	return g

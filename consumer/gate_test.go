@@ -234,3 +234,15 @@ func TestGateInContext(t *testing.T) {
 		t.Error("the gate is lost in a derived context")
 	}
 }
+
+// The gate is shut between a request's look at the limits and its pass: the request must not leave.
+func TestGateShutWhilePassing(t *testing.T) {
+	g := openGate()
+	g.now = func() time.Time {
+		g.shut(ErrLost)
+		return time.Now()
+	}
+	if err := g.pass(); !errors.Is(err, ErrLost) || g.sent() {
+		t.Errorf("pass: %v, sent %v", err, g.sent())
+	}
+}

@@ -356,3 +356,22 @@ func (p *payProvider) lookup(ctx context.Context, a *Attempt[payJob]) (paid, Ver
 	}
 	return out, Found, nil
 }
+
+// await waits for c to be closed or to give a value.
+func await[T any](t *testing.T, c <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("never happened: %s", what)
+	}
+	return v
+}
+
+// performing is a handler that does f and then has nothing to say.
+func performing(f func()) func(context.Context, *Attempt[payJob]) (paid, error) {
+	return func(context.Context, *Attempt[payJob]) (paid, error) {
+		f()
+		return paid{}, errors.New("nothing to say")
+	}
+}

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -112,22 +113,26 @@ func (e *Engine) beatEvery() time.Duration {
 
 // beat renews all leases once and tells the broker about those still held.
 func (e *Engine) beat(ctx context.Context, limit time.Duration) {
-	attempts := e.held.list()
-	e.renew(ctx, attempts, limit)
-	for _, a := range attempts {
-		switch {
-		case !now().Before(*a.leaseEnd.Load()):
-			if !a.saving.Load() {
-				a.log.WarnContext(ctx, "lease lost: not confirmed in time; nothing more is sent")
-				a.lose(ctx)
-			}
-		default:
-			if err := a.inProgress(); err != nil {
-				a.log.WarnContext(ctx, "heartbeat did not reach the broker", "error", err)
-				a.span.AddEvent(eventHeartbeatLost)
-			}
+	e.renew(ctx, e.alive(ctx), limit)
+	for _, a := range e.alive(ctx) {
+		if err := a.inProgress(); err != nil {
+			a.log.WarnContext(ctx, "heartbeat did not reach the broker", "error", err)
+			a.span.AddEvent(eventHeartbeatLost)
 		}
 	}
+}
+
+// alive are the attempts whose lease still runs by our own clock. The others are lost, and are not renewed any more:
+// this process may have claimed the same task again, and a renewal of that claim would pass for one of theirs.
+func (e *Engine) alive(ctx context.Context) []*attempt {
+	return slices.DeleteFunc(e.held.list(), func(a *attempt) bool {
+		over := !now().Before(*a.leaseEnd.Load())
+		if over && !a.saving.Load() {
+			a.log.WarnContext(ctx, "lease lost: not confirmed in time; nothing more is sent")
+			a.lose(ctx)
+		}
+		return over
+	})
 }
 
 // renew asks for longer leases. It counts them from before it asked.

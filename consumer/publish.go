@@ -75,7 +75,7 @@ func PublishRaw(ctx context.Context, js jetstream.JetStream, kind Definition, bo
 	if err != nil {
 		return Publication{}, err
 	}
-	j, err := d.read(body, DefaultMaxBody)
+	j, err := d.read(body, maxBody)
 	if err != nil {
 		return Publication{}, refused(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
 
 	"github.com/settlemq/settle/idemstore"
@@ -143,7 +144,7 @@ func (b *bench) insert(kind Kind[payJob, paid], body string, row map[string]stri
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	j, err := d.read([]byte(body), DefaultMaxBody)
+	j, err := d.read([]byte(body), maxBody)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -154,14 +155,16 @@ func (b *bench) insert(kind Kind[payJob, paid], body string, row map[string]stri
 		payload = []byte(other)
 		delete(columns, "payload")
 	}
+	columns["hash_algorithm"] = or(columns["hash_algorithm"], "'"+hashAlgorithm+"'")
+	columns["provider_key"] = or(columns["provider_key"], "'"+providerKey(kind.Name, j.key, kind.Provider.KeyPrefix)+"'")
 	names := slices.Sorted(maps.Keys(columns))
 	values := make([]string, len(names))
 	for i, n := range names {
 		values[i] = columns[n]
 	}
-	b.exec(`insert into settle.tasks (kind, key, payload_hash, hash_algorithm, payload, provider_key, `+strings.Join(names, ", ")+`)
-		values ($1, $2, $3, $4, $5, $6, `+strings.Join(values, ", ")+`)`,
-		kind.Name, j.key, j.hash, hashAlgorithm, payload, providerKey(kind.Name, j.key, kind.Provider.KeyPrefix))
+	b.exec(`insert into settle.tasks (kind, key, payload_hash, payload, `+strings.Join(names, ", ")+`)
+		values ($1, $2, $3, $4, `+strings.Join(values, ", ")+`)`,
+		kind.Name, j.key, j.hash, payload)
 }
 
 func (b *bench) exec(sql string, args ...any) {
@@ -189,7 +192,7 @@ func (p *playing) seen(t *testing.T, heard *advisories) string {
 	if booked := p.booked(t); booked != "" {
 		lines = append(lines, booked)
 	}
-	lines = append(lines, p.brokerSeen(heard))
+	lines = append(append(lines, p.brokerSeen(heard)), p.refusals(t)...)
 	return strings.Join(append(lines, p.audit(t)...), "\n")
 }
 
@@ -293,6 +296,24 @@ func (p *playing) audit(t *testing.T) (out []string) {
 		out = append(out, text)
 	}
 	return out
+}
+
+// refusals are the messages that were not accepted, and why.
+func (p *playing) refusals(t *testing.T) []string {
+	t.Helper()
+	rows, err := p.b.pool.Query(context.WithoutCancel(t.Context()), `select reason || case when task_id is not null then ' with the task' else '' end
+		|| case when cut then ', cut' else '' end from settle.refusals where kind = $1 order by sequence`, p.kind.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return []string{"refused: " + strings.Join(out, "; ")}
 }
 
 // advisories are what the broker itself says of naks and terms.

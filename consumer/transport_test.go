@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -139,6 +140,35 @@ func TestD26NoReplayHTTP2(t *testing.T) {
 	}
 	if g.judgement() != maybeApplied {
 		t.Error("the engine would believe that nothing was applied")
+	}
+}
+
+// mute hides httptrace from the transport below: a Base that somebody wrapped carelessly.
+type mute struct{ http.RoundTripper }
+
+func (m mute) RoundTrip(r *http.Request) (*http.Response, error) {
+	return m.RoundTripper.RoundTrip(r.WithContext(context.Background()))
+}
+
+// D-26 where the connections cannot be watched: a request with a body is still sent once.
+func TestD26NoReplayThroughMuteBase(t *testing.T) {
+	var effects atomic.Int32
+	s := server(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/effect" {
+			effects.Add(1)
+			dropRequest(w, 1)
+		}
+	})
+	base := &http.Transport{}
+	t.Cleanup(base.CloseIdleConnections)
+	tr := &Transport{Base: mute{base}}
+	if _, err := send(t.Context(), tr, "GET", s.URL+"/warm", nil); err != nil {
+		t.Fatal(err)
+	}
+	g := openGate()
+	_, err := send(withGate(t.Context(), g), tr, "POST", s.URL+"/effect", strings.NewReader("x"))
+	if err == nil || effects.Load() != 1 || g.judgement() != maybeApplied {
+		t.Errorf("error %v, %d effects, judgement %v", err, effects.Load(), g.judgement())
 	}
 }
 
@@ -393,9 +423,22 @@ func TestTransportLeaseLostWhileDialling(t *testing.T) {
 				other <- err
 			}()
 			<-waiting
-			for _, body := range []io.Reader{strings.NewReader("{}"), nil} {
+			for i := range 10 {
+				var body io.Reader
+				if i%2 == 0 {
+					body = strings.NewReader("{}")
+				}
 				g := thawed()
-				_, err := send(withGate(t.Context(), g), tr, "POST", s.URL, body)
+				closed := false
+				ctx := httptrace.WithClientTrace(withGate(t.Context(), g), &httptrace.ClientTrace{
+					GotConn: func(info httptrace.GotConnInfo) { // after the Transport's own hook
+						closed = errors.Is(info.Conn.SetDeadline(time.Time{}), net.ErrClosed)
+					},
+				})
+				_, err := send(ctx, tr, "POST", s.URL, body)
+				if shared := proto == "HTTP/2.0"; closed == shared {
+					t.Errorf("connection closed before anything is written: %v", closed)
+				}
 				if !errors.Is(err, ErrLost) || !g.refused() || g.judgement() != appliedNothing {
 					t.Errorf("error %v, refused %v, judgement %v", err, g.refused(), g.judgement())
 				}
@@ -404,6 +447,7 @@ func TestTransportLeaseLostWhileDialling(t *testing.T) {
 			if err := <-other; err != nil {
 				t.Errorf("the other request failed: %v", err)
 			}
+			s.Close() // waits for requests that may still be on their way
 			if n := arrived.Load(); n != 0 {
 				t.Errorf("%d requests arrived", n)
 			}

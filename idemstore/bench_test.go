@@ -3,10 +3,12 @@ package idemstore_test
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/settlemq/settle/idemstore"
@@ -250,4 +252,13 @@ func (b bench) rows(t *testing.T) int {
 // seconds, mistakes by hours.
 func near(got *time.Time, want time.Time) bool {
 	return got != nil && got.Sub(want).Abs() < time.Minute
+}
+
+// state is the SQLSTATE of an error, or empty.
+func state(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // ErrUnanswered: the answer to COMMIT was lost, and a second look did not find the claim or found nobody to ask.
@@ -23,10 +24,15 @@ func (s *Store) Claim(ctx context.Context, claims ...Claim) ([]Claimed, error) {
 	var out []Claimed
 	err := again(ctx, func(ctx context.Context) (err error) {
 		out, err = s.claimOnce(ctx, claims)
-		if len(claims) == 1 && sqlState(err) == lockTimeoutState {
-			out, err = []Claimed{{Found: Locked}}, nil // a redelivery is cheaper than waiting once more
+		if sqlState(err) != lockTimeoutState {
+			return err
 		}
-		return err
+		// A redelivery is cheaper than waiting once more, and so is going one by one.
+		if len(claims) > 1 {
+			return &notCommitted{err, false}
+		}
+		out = []Claimed{{Found: Locked}}
+		return nil
 	})
 	switch {
 	case err == nil:
@@ -88,7 +94,7 @@ func (s *Store) rereadClaims(ctx context.Context, claims []Claim, cause error) (
 // columns are claims as the arrays that the statements take.
 type columns struct {
 	kinds, keys, algorithms, providers, providerKeys, streams, replies, origins, traces []string
-	tokens                                                                              []uuid.UUID
+	tokens                                                                              []pgtype.UUID
 	hashes, payloads                                                                    [][]byte
 	sequences, leases, maxAges                                                          []int64
 	stored                                                                              []*time.Time
@@ -100,7 +106,7 @@ func columnsOf(claims []Claim) *columns {
 	c := &columns{refKinds: []string{}, refKeys: []string{}, refNames: []string{}, refValues: []string{}}
 	for _, x := range claims {
 		c.kinds, c.keys = append(c.kinds, x.Kind), append(c.keys, x.Key)
-		c.tokens = append(c.tokens, x.Token)
+		c.tokens = append(c.tokens, tokenOf(x.Token))
 		c.hashes, c.algorithms = append(c.hashes, x.Hash), append(c.algorithms, x.HashAlgorithm)
 		c.payloads = append(c.payloads, x.Payload)
 		c.providers, c.providerKeys = append(c.providers, x.Provider), append(c.providerKeys, x.ProviderKey)
@@ -116,6 +122,9 @@ func columnsOf(claims []Claim) *columns {
 	}
 	return c
 }
+
+// tokenOf is a token as the driver takes it within an array, in every exec mode.
+func tokenOf(token uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: token, Valid: true} }
 
 // storedTime is cut to what Postgres keeps, so that the same message compares equal; nil without a stream.
 func storedTime(o Origin) *time.Time {

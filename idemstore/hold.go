@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Renewal asks for a longer lease.
@@ -20,9 +20,9 @@ type Renewal struct {
 // It blocks for one round trip and is not repeated: the next heartbeat is the repetition.
 func (s *Store) Renew(ctx context.Context, renewals ...Renewal) (map[int64]bool, error) {
 	n := len(renewals)
-	ids, attempts, tokens, leases := make([]int64, n), make([]int32, n), make([]uuid.UUID, n), make([]int64, n)
+	ids, attempts, tokens, leases := make([]int64, n), make([]int32, n), make([]pgtype.UUID, n), make([]int64, n)
 	for i, r := range renewals {
-		ids[i], attempts[i], tokens[i], leases[i] = r.TaskID, int32(r.Attempt), r.Token, r.Lease.Microseconds()
+		ids[i], attempts[i], tokens[i], leases[i] = r.TaskID, int32(r.Attempt), tokenOf(r.Token), r.Lease.Microseconds()
 	}
 	confirmed := make(map[int64]bool, n)
 	err := s.transact(ctx, func(b *pgx.Batch) {
@@ -68,7 +68,7 @@ func (s *Store) Arm(ctx context.Context, a Arm) (Armed, error) {
 	err := again(ctx, func(ctx context.Context) error {
 		return s.transact(ctx, func(b *pgx.Batch) {
 			b.Queue(arm, a.TaskID, a.Attempt, a.Token, a.Lease.Microseconds(), orNull(a.KeyLifetime.Microseconds()),
-				a.Provider, a.Keyed, a.Permitted, a.Reason)
+				a.Provider, a.Keyed, a.Permitted, clean(a.Reason))
 		}, func(r pgx.BatchResults) error {
 			rows, err := r.Query()
 			if err != nil {
@@ -95,8 +95,8 @@ func (s *Store) Release(ctx context.Context, r Release) (Status, error) {
 	err := again(ctx, func(ctx context.Context) error {
 		status = ""
 		return repeatable(s.transact(ctx, func(b *pgx.Batch) {
-			b.Queue(release, r.TaskID, r.Attempt, r.Token, r.Delay.Microseconds(), orNull(r.LastError),
-				orNull(r.ErrorClass), orNull(r.Reason), traceID(r.Trace))
+			b.Queue(release, r.TaskID, r.Attempt, r.Token, r.Delay.Microseconds(), orNull(clean(r.LastError)),
+				orNull(clean(r.ErrorClass)), orNull(clean(r.Reason)), traceID(r.Trace))
 		}, func(br pgx.BatchResults) error {
 			rows, err := br.Query()
 			if err != nil {
@@ -118,7 +118,10 @@ func (s *Store) Release(ctx context.Context, r Release) (Status, error) {
 // releasedBefore tells a release whose answer was lost from a task that is not ours any more.
 func (s *Store) releasedBefore(ctx context.Context, r Release) (Status, error) {
 	t, err := s.FindByID(ctx, r.TaskID)
-	if err == nil && t.Fence == r.Fence && t.LeaseUntil == nil && (t.Status == Started || t.Status == Unknown) {
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("release: %w", err)
+	case t.Fence == r.Fence && t.LeaseUntil == nil && (t.Status == Started || t.Status == Unknown):
 		return t.Status, nil
 	}
 	return "", fmt.Errorf("release: %w", ErrLost)

@@ -100,7 +100,7 @@ func TestD18ParkingClaimNotAnswered(t *testing.T) {
 	}
 }
 
-// The members of a group that took something are found again; what the others would have been told is gone.
+// A group whose answer is lost is claimed one by one with the same tokens: who had taken something finds it again.
 func TestD18GroupClaimNotAnswered(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
@@ -108,15 +108,36 @@ func TestD18GroupClaimNotAnswered(t *testing.T) {
 	prepareFor(t, w.bench, idemstore.Ask)
 	claims := []idemstore.Claim{claimOf("order_final"), claimOf("order_new"), claimOf("order_ask")}
 	w.proxy.DropCommitAnswer(rig.CommitCut{})
-	got, err := w.cut.Claim(t.Context(), claims...)
-	if err != nil {
-		t.Fatal(err)
+	if got, err := w.cut.Claim(t.Context(), claims...); !errors.Is(err, idemstore.ErrUnanswered) {
+		t.Fatalf("found %+v (%v), want ErrUnanswered", got, err)
 	}
-	for i, want := range []idemstore.Found{idemstore.Locked, idemstore.Inserted, idemstore.Ask} {
-		if got[i].Found != want {
-			t.Errorf("position %d: found %q, want %q", i, got[i].Found, want)
+	for i, want := range []idemstore.Found{idemstore.Final, idemstore.Inserted, idemstore.Ask} {
+		got := w.expect(t, want, claims[i])
+		if attempt := want != idemstore.Final; attempt != (got.Task.Token == claims[i].Token) || attempt != (string(got.Task.Payload) == string(claims[i].Payload)) {
+			t.Errorf("%q: %+v", want, got.Task)
+		}
+		if want != idemstore.Final && got.Task.Attempt != map[idemstore.Found]int{idemstore.Inserted: 1, idemstore.Ask: 2}[want] {
+			t.Errorf("%q: attempt %d", want, got.Task.Attempt)
 		}
 	}
+	for _, key := range []string{"order_new", "order_ask"} {
+		w.expect(t, idemstore.Busy, claimOf(key))
+	}
+}
+
+// A claim that was found again, released or saved meanwhile, gives no second attempt to whoever repeats it.
+func TestClaimRepeatedAfterItsAttemptIsOver(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := claimOf("order_1")
+	f := b.expect(t, idemstore.Inserted, c).Task.Fence
+	if _, err := b.Release(t.Context(), idemstore.Release{Fence: f}); err != nil {
+		t.Fatal(err)
+	}
+	b.expect(t, idemstore.Locked, c)
+	other := claimOf("order_2")
+	b.save(t, finished(b.expect(t, idemstore.Inserted, other).Task.Fence))
+	b.expect(t, idemstore.Locked, other)
 }
 
 func TestD18SaveNotAnswered(t *testing.T) {
@@ -149,7 +170,7 @@ func TestD18SaveNotAnswered(t *testing.T) {
 	}
 }
 
-// A group is committed whole or not at all, also when nobody heard the answer.
+// A group whose answer is lost is saved one by one: what was committed is known, the rest is made.
 func TestD18GroupSaveNotAnswered(t *testing.T) {
 	t.Parallel()
 	for _, fault := range faults {
@@ -160,12 +181,19 @@ func TestD18GroupSaveNotAnswered(t *testing.T) {
 			one, other := finished(w.performing(t, "order_1")), unknown(w.performing(t, "order_2"))
 			one.Writes, other.Writes = []idemstore.Statement{local("one")}, []idemstore.Statement{local("other")}
 			fault.arm(w.proxy, rig.CommitCut{Containing: "/* settle:save */"})
-			saved, err := w.cut.Save(t.Context(), one, other)
-			if err != nil {
-				t.Fatal(err)
+			if saved, err := w.cut.Save(t.Context(), one, other); err == nil {
+				t.Fatalf("saved %+v, although nobody heard so", saved)
 			}
-			if saved[0].Status != idemstore.Finished || saved[1].Status != idemstore.Unknown || saved[1].Failures != 1 || w.rows(t) != 2 {
-				t.Errorf("saved %+v with %d local rows", saved, w.rows(t))
+			first, err := w.cut.Save(t.Context(), one)
+			if err != nil || first[0].Status != idemstore.Finished {
+				t.Errorf("saved %+v (%v)", first, err)
+			}
+			second, err := w.cut.Save(t.Context(), other)
+			if err != nil || second[0].Status != idemstore.Unknown || second[0].Failures != 1 {
+				t.Errorf("saved %+v (%v)", second, err)
+			}
+			if w.rows(t) != 2 {
+				t.Errorf("%d local rows, want 2", w.rows(t))
 			}
 		})
 	}
@@ -206,13 +234,25 @@ func TestD18CommitArrivesLate(t *testing.T) {
 	w.makeRows(t)
 	f := w.performing(t, "order_1")
 	s := finished(f)
-	s.Writes = []idemstore.Statement{local("paid")}
-	unlock := w.lock(t, f.TaskID)
+	s.Writes = []idemstore.Statement{local("paid"), {SQL: `select public.wait_at_gate()`}}
+	w.exec(t, `create table public.gate (open boolean)`)
+	w.exec(t, `create function public.wait_at_gate() returns void language plpgsql as $$
+	begin
+		perform pg_advisory_xact_lock_shared(1);
+		while not exists (select from public.gate) loop
+			begin
+				perform pg_sleep(0.01);
+			exception when query_canceled then -- the driver sends a cancel request, which may as well get lost
+			end;
+		end loop; end $$`)
 	done := async(func() ([]idemstore.Saved, error) { return w.cut.Save(t.Context(), s) })
-	w.awaitWaiting(t, 1)
+	rig.Eventually(t, soon, "the save is at the gate", func() bool {
+		return query[int](t, w.pool, `select count(*) from pg_locks where locktype = 'advisory' and objid = 1
+			and database = (select oid from pg_database where datname = current_database())`) == 1
+	})
 	w.proxy.Cut()
-	w.awaitWaiting(t, 2)
-	unlock()
+	w.awaitWaiting(t, 1) // the save that is made again waits for the first one, which is still open
+	w.exec(t, `insert into public.gate values (true)`)
 	r := <-done
 	if r.err != nil || r.value[0].Status != idemstore.Finished {
 		t.Errorf("saved %+v (%v), want to be told that it is finished", r.value, r.err)

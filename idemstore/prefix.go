@@ -17,6 +17,7 @@ type Prefix struct{ Provider, Prefix, Kind string }
 func (s *Store) OwnPrefix(ctx context.Context, p Prefix) error {
 	var kind, prefix string
 	err := again(ctx, func(ctx context.Context) error {
+		kind, prefix = "", ""
 		return repeatable(s.transact(ctx, func(b *pgx.Batch) {
 			b.Queue(lockPrefixes)
 			b.Queue(clashingPrefix, p.Provider, p.Prefix, p.Kind)

@@ -3,6 +3,7 @@ package idemstore
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -53,10 +54,11 @@ func classify(err error) error {
 	return err
 }
 
-// classifyRead is classify for statements that only read: they may be repeated after any broken connection.
+// classifyRead is classify for statements that only read: they may be repeated after any broken connection, also
+// one that the server ended with a last word (class 57: shut down, crashed, idle for too long).
 func classifyRead(err error) error {
 	var pg *pgconn.PgError
-	if err == nil || errors.Is(err, pgx.ErrNoRows) || errors.As(err, &pg) && !passing[pg.Code] {
+	if err == nil || errors.Is(err, pgx.ErrNoRows) || errors.As(err, &pg) && !passing[pg.Code] && !strings.HasPrefix(pg.Code, "57P") {
 		return err
 	}
 	return &notCommitted{err, true}

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Save commits outcomes, each with its local rows and events, in one transaction: all or none.
@@ -20,7 +20,8 @@ import (
 // are read again until it is known, and a save that did not arrive is made again under the same fence. Any
 // other error means that ctx ended first and nobody knows; the caller stays silent.
 //
-// With more than one save the first error concerns one member and the caller goes one by one.
+// A save that had been made before is answered as if it were new. With more than one save an error says nothing
+// about any single one: the caller goes one by one.
 func (s *Store) Save(ctx context.Context, saves ...Save) ([]Saved, error) {
 	var out []Saved
 	err := again(ctx, func(ctx context.Context) (err error) {
@@ -31,7 +32,7 @@ func (s *Store) Save(ctx context.Context, saves ...Save) ([]Saved, error) {
 	case err == nil:
 		return out, nil
 	case sqlState(err) == fenceState && len(saves) == 1:
-		return nil, s.whyRefused(ctx, saves[0])
+		return s.refused(ctx, saves[0])
 	case sqlState(err) == fenceState:
 		return nil, fmt.Errorf("save: %w", ErrLost)
 	case isNotCommitted(err) && isLocalRows(err, saves):
@@ -39,7 +40,10 @@ func (s *Store) Save(ctx context.Context, saves ...Save) ([]Saved, error) {
 	case isNotCommitted(err):
 		return nil, fmt.Errorf("save: %w", err)
 	}
-	return s.saveAgain(ctx, saves, err)
+	if len(saves) > 1 {
+		return nil, fmt.Errorf("save: %w", err)
+	}
+	return s.saveAgain(ctx, saves[0], err)
 }
 
 func (s *Store) saveOnce(ctx context.Context, saves []Save) (out []Saved, err error) {
@@ -87,65 +91,107 @@ func readWrites(r pgx.BatchResults, saves []Save) error {
 	return nil
 }
 
-// localRows marks an error as the answer to a handler's own statement.
+// localRows marks an error as being about a handler's own statement.
 type localRows struct{ err error }
 
 func (e *localRows) Error() string { return e.err.Error() }
 func (e *localRows) Unwrap() error { return e.err }
 
-// isLocalRows reports whether a handler's statement was refused for what it says: data exceptions (class 22),
-// constraints (23), and mistakes in the statement itself (42). The driver prepares a whole batch before it runs,
-// so a mistake does not say whose it is; ours have none.
+// refusals are the classes of SQLSTATEs that speak of a statement and its data, so that no repetition helps.
+var refusals = map[string]bool{
+	"21": true, // one row twice, or several where one is asked for
+	"22": true, // data exceptions
+	"23": true, // constraints
+	"44": true, // check option of a view
+	"54": true, // too long for an index, too many columns
+	"P0": true, // raised by a trigger or function
+}
+
+// isLocalRows reports whether a handler's statement was refused for what it says, or could not be sent at all. The
+// driver prepares a whole batch before it runs, so a mistake in a statement (class 42) does not say whose it is;
+// ours have none.
 func isLocalRows(err error, saves []Save) bool {
 	var local *localRows
-	switch state := sqlState(err); {
-	case strings.HasPrefix(state, "22"), strings.HasPrefix(state, "23"):
-		return errors.As(err, &local)
-	case strings.HasPrefix(state, "42"):
+	state := sqlState(err)
+	if strings.HasPrefix(state, "42") {
 		return slices.ContainsFunc(saves, func(s Save) bool { return len(s.Writes) > 0 })
 	}
-	return false
+	return errors.As(err, &local) && (state == "" || refusals[state[:2]])
 }
 
-// saveAgain finds out what became of saves that may have been committed, and makes them again if they were not.
-func (s *Store) saveAgain(ctx context.Context, saves []Save, cause error) ([]Saved, error) {
-	out := make([]Saved, len(saves))
-	var left []Save
-	for i, x := range saves {
-		t, err := s.FindByID(ctx, x.TaskID)
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("save: read again after %w: %w", cause, err)
-		case t.Fence != x.Fence:
-			return nil, fmt.Errorf("save: %w", ErrLost)
-		case t.Status == Started:
-			left = append(left, x)
-		default:
-			out[i] = Saved{Status: t.Status, Failures: t.Failures, Wait: x.Delay}
-		}
-	}
-	if len(left) == 0 {
-		return out, nil
-	}
-	if len(left) < len(saves) {
-		return nil, fmt.Errorf("save: a group was committed in part, which cannot be: %w", cause)
-	}
-	if ctx.Err() != nil {
+// saveAgain finds out what became of a save that may have been committed, and makes it again if it was not.
+func (s *Store) saveAgain(ctx context.Context, x Save, cause error) ([]Saved, error) {
+	t, err := s.FindByID(ctx, x.TaskID)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("save: read again after %w: %w", cause, err)
+	case t.Fence != x.Fence:
+		return nil, fmt.Errorf("save: %w", ErrLost)
+	case t.Status != Started:
+		return savedAs(t), nil
+	case ctx.Err() != nil:
 		return nil, fmt.Errorf("save: %w: %w", context.Cause(ctx), cause)
 	}
-	return s.Save(ctx, saves...)
+	if err := s.encodable(ctx, x.Writes); err != nil {
+		return nil, fmt.Errorf("save: %w", err)
+	}
+	return s.Save(ctx, x)
 }
 
-// whyRefused tells a lost attempt from a second external id.
-func (s *Store) whyRefused(ctx context.Context, x Save) error {
-	t, err := s.FindByID(ctx, x.TaskID)
+// encodable returns *LocalRowsError for a handler's statement with arguments that the driver cannot encode. That
+// looks like a broken connection, because the driver breaks off in the middle of a batch.
+func (s *Store) encodable(ctx context.Context, writes []Statement) error {
+	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return fmt.Errorf("save: refused, and then: %w", err)
+		return fmt.Errorf("acquire connection: %w", err)
 	}
-	if t.Fence == x.Fence && t.Status == Started && x.ExternalID != "" && t.ExternalID != "" && t.ExternalID != x.ExternalID {
-		return fmt.Errorf("save: %w", ErrOtherExternalID)
+	defer conn.Release()
+	for _, w := range writes {
+		if err := encode(ctx, conn.Conn(), w.SQL, w.Args); err != nil {
+			return err
+		}
 	}
-	return fmt.Errorf("save: %w", ErrLost)
+	return nil
+}
+
+// encode does what the driver does before it sends a statement.
+func encode(ctx context.Context, conn *pgx.Conn, sql string, args []any) (err error) {
+	if len(args) > 0 {
+		if r, ok := args[0].(pgx.QueryRewriter); ok {
+			if sql, args, err = r.RewriteQuery(ctx, conn, sql, args[1:]); err != nil {
+				return &LocalRowsError{err}
+			}
+		}
+	}
+	statement, err := conn.PgConn().Prepare(ctx, "", sql, nil)
+	if err != nil {
+		return fmt.Errorf("look at local rows: %w", err)
+	}
+	var b pgx.ExtendedQueryBuilder
+	if err := b.Build(conn.TypeMap(), statement, args); err != nil {
+		return &LocalRowsError{err}
+	}
+	return nil
+}
+
+// refused says why the fence refused a save: it had been made before, the row has another external id, or the
+// attempt has lost the task.
+func (s *Store) refused(ctx context.Context, x Save) ([]Saved, error) {
+	t, err := s.FindByID(ctx, x.TaskID)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("save: refused, and then: %w", err)
+	case t.Fence == x.Fence && t.Status != Started:
+		return savedAs(t), nil
+	case t.Fence == x.Fence && x.ExternalID != "" && t.ExternalID != "" && t.ExternalID != clean(x.ExternalID):
+		return nil, fmt.Errorf("save: %w", ErrOtherExternalID)
+	}
+	return nil, fmt.Errorf("save: %w", ErrLost)
+}
+
+// savedAs answers for a save that was found on the row. Only this attempt can have made it: the token is its own.
+func savedAs(t Task) []Saved {
+	return []Saved{{Status: t.Status, Failures: t.Failures, Wait: max(t.NextAttemptAt.Sub(t.UpdatedAt), 0)}}
 }
 
 func scanSaved(row pgx.CollectableRow) (Saved, error) {
@@ -163,7 +209,7 @@ func scanSaved(row pgx.CollectableRow) (Saved, error) {
 type saveColumns struct {
 	ids                                              []int64
 	attempts, costs, maxFailures                     []int32
-	tokens                                           []uuid.UUID
+	tokens                                           []pgtype.UUID
 	strict, applied, altered, absentNow, clearAbsent []bool
 	statuses                                         []string
 	externalIDs, results, answers, lastErrors        []*string
@@ -177,18 +223,18 @@ type saveColumns struct {
 func saveColumnsOf(saves []Save) *saveColumns {
 	c := &saveColumns{}
 	for _, x := range saves {
-		c.ids, c.attempts, c.tokens = append(c.ids, x.TaskID), append(c.attempts, int32(x.Attempt)), append(c.tokens, x.Token)
+		c.ids, c.attempts, c.tokens = append(c.ids, x.TaskID), append(c.attempts, int32(x.Attempt)), append(c.tokens, tokenOf(x.Token))
 		c.strict, c.applied = append(c.strict, x.Strict), append(c.applied, x.MayBeApplied)
-		c.statuses, c.externalIDs = append(c.statuses, string(x.Status)), append(c.externalIDs, orNull(x.ExternalID))
-		c.results, c.altered = append(c.results, orNull(string(x.Result))), append(c.altered, x.ResultAltered)
+		c.statuses, c.externalIDs = append(c.statuses, string(x.Status)), append(c.externalIDs, orNull(clean(x.ExternalID)))
+		c.results, c.altered = append(c.results, orNull(clean(string(x.Result)))), append(c.altered, x.ResultAltered)
 		c.providerStatuses = append(c.providerStatuses, orNull(int32(x.ProviderStatus)))
-		c.answers, c.lastErrors = append(c.answers, orNull(x.Answer)), append(c.lastErrors, orNull(x.LastError))
-		c.errorClasses, c.evidence = append(c.errorClasses, orNull(x.ErrorClass)), append(c.evidence, orNull(x.EvidenceID))
+		c.answers, c.lastErrors = append(c.answers, orNull(clean(x.Answer))), append(c.lastErrors, orNull(clean(x.LastError)))
+		c.errorClasses, c.evidence = append(c.errorClasses, orNull(clean(x.ErrorClass))), append(c.evidence, orNull(clean(x.EvidenceID)))
 		c.absentNow, c.clearAbsent = append(c.absentNow, x.AbsentNow), append(c.clearAbsent, x.ClearAbsent)
 		c.costs, c.maxFailures = append(c.costs, int32(x.Cost)), append(c.maxFailures, int32(x.MaxFailures))
 		c.delays, c.settles = append(c.delays, x.Delay.Microseconds()), append(c.settles, orNull(x.Settle.Microseconds()))
 		c.retentions = append(c.retentions, x.Retention.Microseconds())
-		c.reasons, c.traces = append(c.reasons, orNull(x.Reason)), append(c.traces, x.Trace)
+		c.reasons, c.traces = append(c.reasons, orNull(clean(x.Reason))), append(c.traces, clean(x.Trace))
 	}
 	return c
 }
@@ -219,7 +265,7 @@ func (s *Store) externalID(ctx context.Context, f Fence, id, trace string) (stor
 	err = again(ctx, func(ctx context.Context) error {
 		var there bool
 		err := s.transact(ctx, func(b *pgx.Batch) {
-			b.Queue(saveExternalID, f.TaskID, f.Attempt, f.Token, id, traceID(trace))
+			b.Queue(saveExternalID, f.TaskID, f.Attempt, f.Token, clean(id), traceID(trace))
 		}, func(r pgx.BatchResults) error { return r.QueryRow().Scan(&stored, &there) })
 		if err == nil && !there {
 			return ErrNotFound
@@ -244,5 +290,11 @@ func traceID(traceparent string) string {
 	if len(parts) != 4 {
 		return ""
 	}
-	return parts[1]
+	return clean(parts[1])
+}
+
+// clean replaces what a text column cannot hold: NUL and bad UTF-8. Callers clean and bound what they store; this is
+// the last line, for an outcome that cannot be saved would be worked on again and again.
+func clean(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
 }

@@ -6,9 +6,9 @@ package idemstore
 // Three rules hold in all of them:
 //
 //   - The fence is in the statement: id, attempt number, token and status started.
-//   - Rows are locked first, in a materialized step, and every comparison with the clock uses
-//     clock_timestamp() afterwards. now() is the time of the transaction's start, which may lie before a wait
-//     for the lock.
+//   - Rows are locked first, in a materialized step ("held"), and judged as that step read them: the rest of the
+//     statement would still see them as they were before a wait for the lock. Every comparison with the clock
+//     uses clock_timestamp() afterwards; now() is the start of the transaction.
 //   - Durations are bigint microseconds, so that the statements work in every exec mode of the driver.
 
 // beginTx names the isolation level, because the claim relies on each statement seeing what committed before it.
@@ -145,7 +145,7 @@ with want as (
   union all
   select n, found, '', task from decided where found not in ('spent', 'ask', 'perform', 'final', 'parked')
   union all
-  select w.n, 'inserted', '', t from settle.tasks t join want w on t.kind = w.kind and t.key = w.key and t.token = w.token
+  select w.n, ` + ownClaim + `, '', t from settle.tasks t join want w on t.kind = w.kind and t.key = w.key and t.token = w.token
 )
 select coalesce(a.found, 'locked'), coalesce(a.old_trace, ''),
   case a.found when 'busy' then ` + microseconds(`(a.task).lease_until - clock_timestamp()`) + `
@@ -154,6 +154,11 @@ select coalesce(a.found, 'locked'), coalesce(a.old_trace, ''),
   ` + claimedColumns(`a.found in ('ask', 'perform')`, `a.found in ('final', 'parked')`) + `
 from want w left join answers a on a.n = w.n
 order by w.n`
+
+// ownClaim names what a claim found whose token is on row t: the insert of this transaction, or a claim that was
+// committed before although its answer was lost. So a claim may be repeated with its token.
+const ownClaim = `case when t.status = 'needs_review' then 'spent' when t.status <> 'started' or t.lease_until is null then 'locked'
+            when not t.sending then 'ask' when t.attempts = 1 then 'inserted' else 'perform' end`
 
 // claimedColumns are what a claim gives back of the row a.task: payloads only to those who perform or ask (who
 // inserts has it), results only to those who replay.
@@ -168,8 +173,7 @@ func claimedColumns(payload, result string) string {
 // claimReread looks for a claim whose COMMIT was not answered: $1 kind, $2 key, $3 token. The token says whose
 // the claim is; the number could be another's. A row still started by this token is our attempt.
 var claimReread = `/* settle:claim-reread */
-select case when t.status = 'needs_review' then 'spent' when t.status <> 'started' then 'locked'
-            when not t.sending then 'ask' when t.attempts = 1 then 'inserted' else 'perform' end, '', null,
+select ` + ownClaim + `, '', null,
   ` + ages(`(a.task)`) + `,
   ` + claimedColumns(`t.status = 'started'`, `false`) + `
 from settle.tasks t cross join lateral (select t as task) a
@@ -179,7 +183,7 @@ where t.kind = $1 and t.key = $2 and t.token = $3`
 // does not hold up all others: an absent id is not confirmed, which is not the same as lost.
 const renew = `/* settle:renew */
 with held as materialized (
-  select t.id, w.lease
+  select t.id, t.status, t.lease_until, w.lease
   from settle.tasks t
   join unnest($1::bigint[], $2::int[], $3::uuid[], $4::bigint[]) as w(id, attempt, token, lease)
     on t.id = w.id and t.attempts = w.attempt and t.token = w.token
@@ -189,7 +193,7 @@ with held as materialized (
 update settle.tasks t
 set lease_until = clock_timestamp() + h.lease * interval '1 microsecond', updated_at = clock_timestamp()
 from held h
-where t.id = h.id and t.status = 'started' and t.lease_until > clock_timestamp()
+where t.id = h.id and h.status = 'started' and h.lease_until > clock_timestamp()
 returning t.id`
 
 // arm confirms the lease once more and turns an attempt that asked into one that may send. It demands that
@@ -198,7 +202,7 @@ returning t.id`
 // It returns how long the resend may rest on the key's age (null: it does not).
 var arm = `/* settle:arm */
 with held as materialized (
-  select t.id, t.provider, t.first_sent_at from settle.tasks t where t.id = $1 for update of t
+  select t.* from settle.tasks t where t.id = $1 for update of t
 ), armed as (
   update settle.tasks t set sending = true, absent_at = null, resend_once = false,
     lease_until = clock_timestamp() + $4::bigint * interval '1 microsecond', updated_at = clock_timestamp(),
@@ -206,10 +210,11 @@ with held as materialized (
   from held h cross join lateral (
     select $7::boolean and h.provider = $6 and h.first_sent_at is not null
       and ($5::bigint is null or clock_timestamp() < h.first_sent_at + $5::bigint * interval '1 microsecond') as young) y
-  where t.id = h.id and t.attempts = $2 and t.token = $3 and t.status = 'started' and t.lease_until > clock_timestamp()
-    and t.evidence_id is null and t.external_id is null and (y.young or $8::boolean or t.resend_once)
+  where t.id = h.id and h.attempts = $2 and h.token = $3 and h.status = 'started' and h.lease_until > clock_timestamp()
+    and h.evidence_id is null and h.external_id is null and (y.young or $8::boolean or h.resend_once)
   returning t.id, t.attempts, t.last_trace, y.young,
-    case when y.young and not $8::boolean then ` + microseconds(`t.first_sent_at + $5::bigint * interval '1 microsecond' - clock_timestamp()`) + ` end as key_rest
+    case when y.young and not $8::boolean and $5::bigint is not null then greatest(1, ` +
+	microseconds(`h.first_sent_at + $5::bigint * interval '1 microsecond' - clock_timestamp()`) + `) end as key_rest
 ), noted as (
   insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason, trace_id)
   select id, 'worker', attempts, 'started', 'started', $9, split_part(last_trace, '-', 2) from armed
@@ -231,7 +236,7 @@ with want as (
          absent_now, clear_absent, cost, max_failures, delay, settle,
          retention, reason, trace, n)
 ), held as materialized (
-  select t.id, w.n, t.failures, t.give_up_at from settle.tasks t join want w on w.id = t.id order by t.id for update of t
+  select t.*, w.n from settle.tasks t join want w on w.id = t.id order by t.id for update of t
 ), changed as (
   update settle.tasks t set
     status = s.status,
@@ -260,9 +265,9 @@ with want as (
     cross join lateral (
       select case when w.status = 'unknown' and (h.failures + w.cost >= w.max_failures or h.give_up_at <= clock_timestamp())
                   then 'needs_review' else w.status end) as s(status)
-  where t.id = h.id and t.attempts = w.attempt and t.token = w.token and t.status = 'started'
-    and (not w.strict or t.lease_until > clock_timestamp())
-    and (w.external_id is null or t.external_id is null or t.external_id = w.external_id)
+  where t.id = h.id and h.attempts = w.attempt and h.token = w.token and h.status = 'started'
+    and (not w.strict or h.lease_until > clock_timestamp())
+    and (w.external_id is null or h.external_id is null or h.external_id = w.external_id)
   returning w.n, t.id, t.status, t.attempts, t.failures, t.external_id,
     ` + microseconds(`t.next_attempt_at - clock_timestamp()`) + ` as wait, w.status as asked, w.reason, w.trace
 ), noted as (
@@ -292,12 +297,12 @@ on conflict (task_id, name) do nothing`
 // not its to change, but whoever sends next must look at it. It returns whether the id was stored.
 const saveExternalID = `/* settle:save-external-id */
 with held as materialized (
-  select t.id from settle.tasks t where t.id = $1 for update of t
+  select t.* from settle.tasks t where t.id = $1 for update of t
 ), stored as (
   update settle.tasks t set external_id = $4, unsure = true, updated_at = clock_timestamp()
   from held h
-  where t.id = h.id and t.attempts = $2 and t.token = $3 and t.status = 'started'
-    and (t.external_id is null or t.external_id = $4)
+  where t.id = h.id and h.attempts = $2 and h.token = $3 and h.status = 'started' and h.lease_until is not null
+    and (h.external_id is null or h.external_id = $4)
   returning t.id
 ), proof as (
   update settle.tasks t set evidence_id = coalesce(t.evidence_id, $4),
@@ -305,11 +310,12 @@ with held as materialized (
     status = case when t.status = 'started' and t.lease_until is null then 'unknown' else t.status end,
     updated_at = clock_timestamp()
   from held h
-  where t.id = h.id and not exists (select from stored) and t.external_id is distinct from $4
-  returning t.id, t.status
+  where t.id = h.id and not exists (select from stored)
+    and h.external_id is distinct from $4 and h.evidence_id is distinct from $4
+  returning t.id, h.status as old_status, t.status
 ), noted as (
   insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason, external_id, trace_id)
-  select id, 'worker', $2, status, status, 'late proof from an attempt that does not hold the task', $4, $5
+  select id, 'worker', $2, old_status, status, 'late proof from an attempt that does not hold the task', $4, $5
   from proof
 ), searchable as (
   insert into settle.task_refs (name, value, task_id)
@@ -323,7 +329,7 @@ select exists (select from stored), exists (select from settle.tasks where id = 
 // becomes unknown: "not sent" speaks for its own attempt only.
 const release = `/* settle:release */
 with held as materialized (
-  select t.id from settle.tasks t where t.id = $1 for update of t
+  select t.* from settle.tasks t where t.id = $1 for update of t
 ), released as (
   update settle.tasks t set
     status = case when t.unsure then 'unknown' else 'started' end,
@@ -333,7 +339,7 @@ with held as materialized (
     last_error = coalesce($5, t.last_error), error_class = coalesce($6, t.error_class),
     updated_at = clock_timestamp()
   from held h
-  where t.id = h.id and t.attempts = $2 and t.token = $3 and t.status = 'started'
+  where t.id = h.id and h.attempts = $2 and h.token = $3 and h.status = 'started' and h.lease_until is not null
   returning t.id, t.status, t.attempts
 ), noted as (
   insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason, trace_id)
@@ -386,14 +392,3 @@ select at, actor, attempt, coalesce(old_status, ''), coalesce(new_status, ''), r
 from settle.task_events where task_id = $1 order by id`
 
 const schemaVersion = `/* settle:schema-version */ select version from settle.schema_version`
-
-// microseconds is an interval as bigint microseconds.
-func microseconds(interval string) string {
-	return `(extract(epoch from ` + interval + `) * 1000000)::bigint`
-}
-
-// ages are the columns of an Age of a row expression: all by the clock of the database, at this moment.
-func ages(row string) string {
-	return microseconds(`clock_timestamp() - `+row+`.first_sent_at`) + `, ` +
-		microseconds(`clock_timestamp() - `+row+`.last_sent_by`) + `, ` + row + `.absent_at is not null`
-}

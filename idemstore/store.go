@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -44,32 +45,41 @@ func (s *Store) transact(ctx context.Context, fill func(*pgx.Batch), read func(p
 	b.Queue(commitTx)
 
 	results := conn.SendBatch(ctx, b)
-	err = readAll(results, read)
+	begun, err := readAll(results, read)
 	if closeErr := results.Close(); err == nil {
 		err = closeErr
 	}
 	if err == nil {
 		return nil
 	}
+	unsent := !begun && !conn.Conn().IsClosed() && sqlState(err) == "" && !pgconn.SafeToRetry(err)
 	tidy(ctx, conn.Conn(), err)
+	if unsent { // the driver refused to send a statement, and the store's own are always the same
+		return &notCommitted{&localRows{err}, false}
+	}
 	return classify(err)
 }
 
-// readAll reads the answers to begin and guard, then the caller's, then the commit's.
-func readAll(results pgx.BatchResults, read func(pgx.BatchResults) error) error {
+// readAll reads the answers to begin and guard, then the caller's, then the commit's. An error at the commit comes
+// from a constraint that is checked there; only a handler's tables have such.
+func readAll(results pgx.BatchResults, read func(pgx.BatchResults) error) (begun bool, err error) {
 	for range 2 {
 		if _, err := results.Exec(); err != nil {
-			return err
+			return begun, err
 		}
+		begun = true
 	}
 	if err := read(results); err != nil {
-		return err
+		return begun, err
 	}
 	tag, err := results.Exec()
-	if err == nil && tag.String() != "COMMIT" {
-		err = fmt.Errorf("commit: the server answered %s", tag)
+	switch {
+	case err != nil:
+		return begun, &localRows{err}
+	case tag.String() != "COMMIT":
+		return begun, fmt.Errorf("commit: the server answered %s", tag)
 	}
-	return err
+	return begun, nil
 }
 
 // tidy leaves the connection usable, or closes it: one that met a read-only server would meet it again.
@@ -98,4 +108,15 @@ func query[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql stri
 		return classifyRead(err)
 	})
 	return out, err
+}
+
+// microseconds is an interval as bigint microseconds.
+func microseconds(interval string) string {
+	return `(extract(epoch from ` + interval + `) * 1000000)::bigint`
+}
+
+// ages are the columns of an Age of a row expression: all by the clock of the database, at this moment.
+func ages(row string) string {
+	return microseconds(`clock_timestamp() - `+row+`.first_sent_at`) + `, ` +
+		microseconds(`clock_timestamp() - `+row+`.last_sent_by`) + `, ` + row + `.absent_at is not null`
 }

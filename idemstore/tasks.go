@@ -114,14 +114,14 @@ func (s *Store) Refuse(ctx context.Context, refusals ...Refusal) error {
 }
 
 func queueRefusal(b *pgx.Batch, r Refusal) {
-	body := r.Body[:min(len(r.Body), maxRefusedBody)]
+	body := append([]byte{}, r.Body[:min(len(r.Body), maxRefusedBody)]...) // a message without a body has nil
 	digest := sha256.Sum256(r.Body)
 	stored := storedTime(r.Origin)
 	if stored == nil {
 		stored = &time.Time{}
 	}
-	b.Queue(refuse, r.Kind, r.Key, string(r.Reason), r.Detail, r.Origin.Stream, int64(r.Origin.Sequence), stored,
-		r.Subject, boundedHeaders(r.Headers), body, len(r.Body), len(body) < len(r.Body), digest[:], orNull(r.TaskID))
+	b.Queue(refuse, clean(r.Kind), clean(r.Key), string(r.Reason), clean(r.Detail), clean(r.Origin.Stream),
+		int64(r.Origin.Sequence), stored, clean(r.Subject), boundedHeaders(r.Headers), body, len(r.Body), len(body) < len(r.Body), digest[:], orNull(r.TaskID))
 }
 
 // boundedHeaders are headers as JSON without anything that a text column refuses, or a note of their size.

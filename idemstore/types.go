@@ -171,8 +171,8 @@ type Save struct {
 	Cost        int           // added to failures
 	MaxFailures int           // Unknown becomes NeedsReview once failures reach it, or at give_up_at
 	Delay       time.Duration // Unknown: not before
-	// Settle moves the next attempt of an unkeyed task to the moment when "absent" may count,
-	// measured from this save: the later of Delay and Settle wins.
+	// Settle moves the next attempt of an unkeyed task to the moment when "absent" may count, measured from the
+	// last possible send: this save, if the attempt sent. The later of Delay and Settle wins.
 	Settle    time.Duration
 	Retention time.Duration // final: when the heavy columns may be archived
 
@@ -251,8 +251,9 @@ var (
 	ErrSchema = errors.New("database schema does not fit this build")
 )
 
-// LocalRowsError reports that the database refused a handler's own rows or events (SQLSTATE class 22 or 23)
-// while the attempt itself was still current. Nothing was written.
+// LocalRowsError reports that the database refused a handler's own rows or events for what they say (SQLSTATE
+// classes 21, 22, 23, 42, 44, 54 and P0, also at COMMIT), or that they could not be sent at all, while the attempt
+// itself was still current. Nothing was written.
 type LocalRowsError struct{ Err error }
 
 func (e *LocalRowsError) Error() string {

@@ -19,20 +19,26 @@ const (
 	leastBackoff = 10 * time.Millisecond
 )
 
+// What the flags' defaults are taken from, so that --help cannot differ from the engine.
+var (
+	defaults = consumer.Defaults()
+	profile  = consumer.DefaultProvider()
+)
+
 // workFlags are all flags of settle work.
 func workFlags() []cli.Flag {
 	flags := append([]cli.Flag{databaseFlag()}, natsFlags()...)
 	flags = append(flags, kindFlags()...)
 	return append(flags,
-		countFlag("slots", "jobs performed at once, per kind and process", consumer.DefaultSlots, 1),
+		countFlag("slots", "jobs performed at once, per kind and process", defaults.Slots, 1),
 		durationFlag("ack-wait", "time after which JetStream delivers again, for consumers that are created; at least 1s",
-			consumer.DefaultAckWait, time.Second),
+			defaults.AckWait, time.Second),
 		durationFlag("lease", "how long an attempt owns its task without a heartbeat; 1s to 1h", 30*time.Second, time.Second),
-		countFlag("max-body", "largest body in `BYTES`", consumer.DefaultMaxBody, 2),
-		countFlag("max-ack-pending", "of consumers that are created", consumer.DefaultMaxAckPending, 1),
+		countFlag("max-body", "largest body in `BYTES`", defaults.MaxBody, 2),
+		countFlag("max-ack-pending", "of consumers that are created", defaults.MaxAckPending, 1),
 		replicasFlag(),
 		durationFlag("drain-timeout", "grace for running jobs after SIGTERM; saves and acks get a few seconds more",
-			consumer.DefaultDrainTimeout, anyPositive),
+			defaults.DrainTimeout, anyPositive),
 		stringFlag("http-addr", "`HOST:PORT` for /healthz and /readyz; off: none; a taken port: a free one is picked and logged",
 			"127.0.0.1:8089"),
 		logFlag(),
@@ -48,20 +54,20 @@ func kindFlags() []cli.Flag {
 		},
 		choiceFlag("lease-policy", "what a save demands: `POLICY` strict (an unexpired lease) or lenient (only that nobody else "+
 			"has claimed the task); unset: lenient where the kind has a look-up", "", leaseStrict, leaseLenient),
-		durationFlag("deadline", "total time of one perform or look-up; at least 1s", consumer.DefaultDeadline, time.Second),
-		countFlag("max-failures", "unknown sends and crashes before a person is called", consumer.DefaultMaxFailures, 1),
-		durationFlag("max-age", "age at which a task that is not final needs a person; at least 1s", consumer.DefaultMaxAge, time.Second),
-		durationFlag("backoff-min", "first delay after a failure; at least 10ms", consumer.DefaultBackoffMin, leastBackoff),
-		durationFlag("backoff-max", "largest delay; at least 10ms", consumer.DefaultBackoffMax, leastBackoff),
-		durationFlag("retry-after-max", "largest Retry-After of a provider that is obeyed", consumer.DefaultRetryAfterMax, anyPositive),
+		durationFlag("deadline", "total time of one perform or look-up; at least 1s", defaults.Policy.Deadline, time.Second),
+		countFlag("max-failures", "unknown sends and crashes before a person is called", defaults.Policy.MaxFailures, 1),
+		durationFlag("max-age", "age at which a task that is not final needs a person; at least 1s", defaults.Policy.MaxAge, time.Second),
+		durationFlag("backoff-min", "first delay after a failure; at least 10ms", defaults.Policy.BackoffMin, leastBackoff),
+		durationFlag("backoff-max", "largest delay; at least 10ms", defaults.Policy.BackoffMax, leastBackoff),
+		durationFlag("retry-after-max", "largest Retry-After of a provider that is obeyed", defaults.Policy.RetryAfterMax, anyPositive),
 		durationFlag("misconfigured-delay", "delay after 401, 403, 404, 405, redirects and TLS name errors",
-			consumer.DefaultMisconfiguredWait, anyPositive),
+			defaults.Policy.MisconfiguredWait, anyPositive),
 		stringFlag("provider-url", "base `URL` of the provider; required to work", ""),
 		durationFlag("provider-timeout", "time of one HTTP call; cut to the deadline", 10*time.Second, anyPositive),
 		boolFlag("provider-keyed", "whether the provider keeps idempotency keys", true),
-		durationFlag("provider-key-lifetime", "how long it keeps them", consumer.DefaultKeyLifetime, anyPositive),
+		durationFlag("provider-key-lifetime", "how long it keeps them", profile.KeyLifetime, anyPositive),
 		durationFlag("absent-after", "time after the last send from which a look-up's \"absent\" counts at a provider without keys",
-			consumer.DefaultAbsentAfter, anyPositive),
+			profile.AbsentAfter, anyPositive),
 		boolFlag("unkeyed-resend", "whether such an \"absent\" permits sending again; otherwise a person is asked", false),
 		boolFlag("create-orders", "create unknown orders as pending (demo and labs)", false),
 	}

@@ -132,11 +132,17 @@ func (c crash) killFirst(s *stage, j job) {
 	direct := s.settings
 	f := front{s, s.throughPostgres(), s.throughNATS()}
 	w := s.startWorker()
-	hit := c.aim.shoot(f, func() { w.Signal(syscall.SIGKILL); <-w.Exited() })
+	hit := c.aim.shoot(f, func() { kill(w) })
 	s.publish(j)
 	rig.Await(s.t, hit, soon, c.name)
 	died(s.t, w)
 	s.settings = direct
+}
+
+// kill ends a worker without a word and waits until it is gone. Any goroutine may call it.
+func kill(w *rig.Worker) {
+	w.Signal(syscall.SIGKILL)
+	<-w.Exited()
 }
 
 func died(t *testing.T, w *rig.Worker) {

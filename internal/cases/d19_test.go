@@ -3,6 +3,8 @@ package cases
 import (
 	"context"
 	"fmt"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -86,5 +88,32 @@ func TestD19ReadOnlyBeforeTheResult(t *testing.T) {
 	}
 	if e := other.effects(j); len(e) != 1 || e[0] != task.ExternalID {
 		t.Errorf("effects %q, the row has %q", e, task.ExternalID)
+	}
+}
+
+// The worker dies before the database is writable again: the next attempt finds the effect by asking for it.
+func TestD19LeaseEndsWhileReadOnly(t *testing.T) {
+	t.Parallel()
+	other := newStage(t)
+	s := newStage(t)
+	s.settings.ProviderURL = other.settings.ProviderURL
+	database := s.throughPostgres()
+	first := s.startWorker()
+	j := report(1)
+	demoted := other.at(provider.AfterCommit, func(context.Context) { s.demote(); database.Cut() })
+	s.publish(j)
+	rig.Await(t, demoted, soon, "the effect is there")
+	rig.Eventually(t, soon, "the result cannot be stored", func() bool { return strings.Contains(first.Output(), "save failed") })
+	first.Signal(syscall.SIGKILL)
+	first.Wait(soon)
+	s.promote()
+
+	second := s.startWorker()
+	task := s.awaitStatus(j, idemstore.Finished)
+	s.awaitSettled()
+	drained(t, second)
+	w, lookups := other.requests(j)
+	if e := other.effects(j); w != 1 || lookups != 1 || task.Attempt != 2 || len(e) != 1 || e[0] != task.ExternalID {
+		t.Errorf("W=%d, %d look-ups, %d attempts, effects %q, the row has %q", w, lookups, task.Attempt, e, task.ExternalID)
 	}
 }

@@ -27,10 +27,8 @@ func TestD22OnlySQLIsRetried(t *testing.T) {
 				t.Parallel()
 				s := newStage(t)
 				s.raiseOnce(c.trigger, state)
-				if err := s.provider.SetFaults(c.faults); err != nil {
-					t.Fatal(err)
-				}
-				s.serve(referenceKinds)
+				s.faults(c.faults...)
+				worker := s.serve(referenceKinds)
 				j := charge("1")
 				s.publish(j)
 				s.awaitStatus(j, idemstore.Finished)
@@ -40,6 +38,9 @@ func TestD22OnlySQLIsRetried(t *testing.T) {
 				s.scan(`select last_value from public.passages`, nil, &passages)
 				if passages != 2 {
 					t.Errorf("the transaction came to the trigger %d times, want twice", passages)
+				}
+				if n := deliveries(worker); n != c.w {
+					t.Errorf("%d deliveries for %d attempts", n, c.w)
 				}
 			})
 		}

@@ -20,9 +20,7 @@ func TestD23NoTransactionDuringTheCall(t *testing.T) {
 	const latency, jobs = 2 * time.Second, 20
 	s := newStage(t)
 	s.settings.Config.Slots = jobs
-	if err := s.provider.SetFaults([]provider.Fault{{DelayBefore: latency}}); err != nil {
-		t.Fatal(err)
-	}
+	s.faults(provider.Fault{DelayBefore: latency})
 	waits := &poolWaits{}
 	w := s.serve(referenceKinds, func(c *pgxpool.Config) {
 		c.MaxConns, c.ConnConfig.Tracer = 2, waits

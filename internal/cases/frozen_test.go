@@ -3,7 +3,6 @@ package cases
 import (
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -185,8 +184,7 @@ func TestD02StaleWorkerLeavesTheMessageAlone(t *testing.T) {
 	said := stale.said()
 	stale.Thaw()
 	awaitLine(t, stale.Worker, "lease lost", "key="+j.key, "attempt=1")
-	second.Signal(syscall.SIGKILL)
-	second.Wait(soon)
+	kill(second)
 	release()
 	if left := rig.StreamMessages(t, s.js, "JOBS"); left != 1 {
 		t.Errorf("%d messages in the stream after the second worker's death, want 1", left)

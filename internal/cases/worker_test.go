@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -95,23 +96,29 @@ func serve(ctx context.Context, s settings, kinds []consumer.Definition) error {
 	return engine.Run(ctx)
 }
 
-// spanLog writes one line for each delivery span, for tests of what a trace shows: its outcome and its links.
+// spanLog writes a line for each span of a delivery and of a handler: what a trace shows of it.
 type spanLog struct{}
 
 func (spanLog) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
 
 func (spanLog) OnEnd(span sdktrace.ReadOnlySpan) {
-	if span.Name() != "settle.deliver" {
+	name, ours := strings.CutPrefix(span.Name(), "settle.")
+	if !ours || name != "deliver" && name != "perform" {
 		return
 	}
-	line := fmt.Sprintf("span deliver trace=%s", span.SpanContext().TraceID())
+	line := fmt.Sprintf("span %s trace=%s", name, span.SpanContext().TraceID())
 	for _, a := range span.Attributes() {
 		line += fmt.Sprintf(" %s=%s", a.Key, a.Value.String())
 	}
 	for _, l := range span.Links() {
 		line += fmt.Sprintf(" link=%s", l.SpanContext.TraceID())
 	}
-	fmt.Fprintln(os.Stdout, line)
+	for _, e := range span.Events() {
+		for _, a := range e.Attributes {
+			line += fmt.Sprintf(" %s=%q", a.Key, a.Value.String())
+		}
+	}
+	fmt.Fprintf(os.Stdout, "%s %s %s\n", line, span.Status().Code, span.Status().Description)
 }
 
 func (spanLog) Shutdown(context.Context) error   { return nil }

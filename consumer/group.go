@@ -1,0 +1,167 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+// group runs requests of the same sort together. There is no timer: the first request runs at once, and while it
+// is in flight the next group gathers. So a lone job waits for nobody, and under load one commit serves many.
+//
+// Requests of one group are run in the order of their keys, and no key is in a group twice.
+type group[Q, A any] struct {
+	key   func(Q) string
+	run   func(context.Context, []Q) []outcomeOf[A] // answers in the order of the requests
+	limit int                                       // requests per group
+	lanes int                                       // groups in flight
+	ample time.Duration                             // for one group, its members' single runs included
+
+	mu      sync.Mutex
+	waiting []*member[Q, A]
+	flying  int
+	runners sync.WaitGroup
+}
+
+// outcomeOf is the answer to one request of a group.
+type outcomeOf[A any] struct {
+	answer A
+	err    error
+}
+
+type member[Q, A any] struct {
+	request Q
+	done    chan outcomeOf[A]
+}
+
+// Bounds of grouping: a group must stay well below the lock timeout, and a second group in flight keeps Postgres
+// busy while the answers of the first are handled.
+const (
+	groupLimit = 256
+	groupLanes = 2
+)
+
+// do runs a request with whatever else is waiting. When ctx ends first nobody knows what became of it.
+func (g *group[Q, A]) do(ctx context.Context, request Q) (A, error) {
+	m := &member[Q, A]{request, make(chan outcomeOf[A], 1)}
+	g.mu.Lock()
+	g.waiting = append(g.waiting, m)
+	if g.flying < g.lanes {
+		g.flying++
+		g.runners.Go(func() { g.fly(context.WithoutCancel(ctx)) })
+	}
+	g.mu.Unlock()
+	select {
+	case o := <-m.done:
+		return o.answer, o.err
+	case <-ctx.Done():
+		var none A
+		return none, context.Cause(ctx)
+	}
+}
+
+// fly runs one group after the other while requests are waiting.
+func (g *group[Q, A]) fly(ctx context.Context) {
+	for {
+		members := g.take()
+		if len(members) == 0 {
+			return
+		}
+		requests := make([]Q, len(members))
+		for i, m := range members {
+			requests[i] = m.request
+		}
+		g.runOne(ctx, members, requests)
+	}
+}
+
+func (g *group[Q, A]) runOne(ctx context.Context, members []*member[Q, A], requests []Q) {
+	ctx, cancel := context.WithTimeout(ctx, g.ample)
+	defer cancel()
+	for i, o := range g.run(ctx, requests) {
+		members[i].done <- o
+	}
+}
+
+// take removes the next group from those that wait. When there is none the lane is given up, under the same lock,
+// so that a request that comes later starts it again.
+func (g *group[Q, A]) take() []*member[Q, A] {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.waiting) == 0 {
+		g.flying--
+		return nil
+	}
+	var taken, left []*member[Q, A]
+	seen := map[string]bool{}
+	for _, m := range g.waiting {
+		k := g.key(m.request)
+		if len(taken) == g.limit || seen[k] {
+			left = append(left, m)
+			continue
+		}
+		seen[k] = true
+		taken = append(taken, m)
+	}
+	g.waiting = left
+	slices.SortFunc(taken, func(a, b *member[Q, A]) int { return strings.Compare(g.key(a.request), g.key(b.request)) })
+	return taken
+}
+
+// together runs a whole group with f, and each request by itself if the group fails: what is wrong with one member
+// is then that member's alone. A failure that every single run would meet again is given to all members at once.
+func together[Q, A any](f func(context.Context, ...Q) ([]A, error), general func(error) bool) func(context.Context, []Q) []outcomeOf[A] {
+	return func(ctx context.Context, requests []Q) []outcomeOf[A] {
+		out := make([]outcomeOf[A], len(requests))
+		answers, err := f(ctx, requests...)
+		single := err != nil && len(requests) > 1 && !general(err)
+		for i := range out {
+			switch {
+			case single:
+				out[i] = alone(ctx, f, requests[i])
+			case err != nil:
+				out[i].err = err
+			default:
+				out[i].answer = answers[i]
+			}
+		}
+		return out
+	}
+}
+
+func alone[Q, A any](ctx context.Context, f func(context.Context, ...Q) ([]A, error), request Q) (out outcomeOf[A]) {
+	answers, err := f(ctx, request)
+	if err != nil {
+		out.err = err
+		return out
+	}
+	out.answer = answers[0]
+	return out
+}
+
+// newGroups makes the groups of an engine.
+func (e *Engine) newGroups() {
+	e.claims = &group[idemstore.Claim, idemstore.Claimed]{
+		key:   func(c idemstore.Claim) string { return c.Kind + " " + c.Key },
+		run:   together(e.store.Claim, nobodyAnswers),
+		limit: groupLimit, lanes: groupLanes, ample: e.config.Lease,
+	}
+	e.saves = &group[idemstore.Save, idemstore.Saved]{
+		key:   func(s idemstore.Save) string { return s.Kind + " " + s.Key },
+		run:   together(e.store.Save, func(error) bool { return false }),
+		limit: groupLimit, lanes: groupLanes, ample: saveTimeout,
+	}
+}
+
+// nobodyAnswers tells a database that is away from one that refused: no member would get further by itself.
+func nobodyAnswers(err error) bool {
+	var answered *pgconn.PgError
+	return !errors.As(err, &answered) && !errors.Is(err, idemstore.ErrUnanswered)
+}
