@@ -42,29 +42,46 @@ type providerAnswer struct {
 
 // attempt runs a claimed task to its save, and says how the delivery ends.
 func (d *delivery) attempt(ctx context.Context, c idemstore.Claimed, sent time.Time, j job) settlement {
-	a := &attempt{delivery: d, task: c.Task, age: c.Age, claimed: sent, known: now(), trace: traceparent(ctx)}
-	a.log = d.log.With("task", c.Task.TaskID, "attempt", c.Task.Attempt, "provider_key", c.Task.ProviderKey)
-	end := sent.Add(d.engine.config.Lease)
-	a.leaseEnd.Store(&end)
-	ctx, a.cancel = context.WithCancelCause(ctx)
+	ctx, a := d.newAttempt(ctx, c, sent)
 	defer a.cancel(nil)
 	if cause := d.engine.hold(a); cause != nil {
 		return a.giveBack(ctx, decideOutcome(outcomeFacts{outcome: outcomeDrained}), conclusion{})
 	}
 	defer d.engine.letGo(a)
 
-	a.job = j.value
-	if c.Found != idemstore.Inserted { // the first message of the key decides what the job is, not this one
-		value, err := d.kind.decodeRow(c.Task.Payload)
-		if err != nil {
-			return a.conclude(ctx, outcomeConflict, conclusion{err: fmt.Errorf("stored payload cannot be decoded: %w", err)})
-		}
-		a.job = value
+	if err := a.decode(c, j); err != nil {
+		return a.conclude(ctx, outcomeConflict, conclusion{err: err})
 	}
-	if c.Found == idemstore.Ask {
+	switch {
+	case a.kind.apply != nil:
+		return a.applyHeld(ctx, c)
+	case c.Found == idemstore.Ask:
 		return a.ask(ctx)
 	}
 	return a.performChecked(ctx)
+}
+
+// decode takes the job from the row: the first message of the key decides what it is, not this one.
+func (a *attempt) decode(c idemstore.Claimed, j job) error {
+	a.job = j.value
+	if c.Found == idemstore.Inserted {
+		return nil
+	}
+	value, err := a.kind.decodeRow(c.Task.Payload)
+	if err != nil {
+		return Conflict(fmt.Errorf("stored payload cannot be decoded: %w", err))
+	}
+	a.job = value
+	return nil
+}
+
+func (d *delivery) newAttempt(ctx context.Context, c idemstore.Claimed, sent time.Time) (context.Context, *attempt) {
+	a := &attempt{delivery: d, task: c.Task, age: c.Age, claimed: sent, known: now(), trace: traceparent(ctx)}
+	a.log = d.log.With("task", c.Task.TaskID, "attempt", c.Task.Attempt, "provider_key", c.Task.ProviderKey)
+	end := sent.Add(d.engine.config.Lease)
+	a.leaseEnd.Store(&end)
+	ctx, a.cancel = context.WithCancelCause(ctx)
+	return ctx, a
 }
 
 // conclusion is what an attempt brought back.

@@ -255,10 +255,10 @@ func (a *attempt) giveBack(ctx context.Context, d decision, c conclusion) settle
 	a.saving.Store(true)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 	defer cancel()
-	delay := a.jittered(d.wait, 0, c.after)
+	delay := a.jittered(d.wait, d.cost, c.after)
 	ctx, span := a.engine.start(ctx, spanRelease)
 	status, err := a.engine.store.Release(ctx, idemstore.Release{Fence: a.task.Fence, Kind: a.task.Kind, Key: a.task.Key,
-		Delay: delay, LastError: errorText(c.err), ErrorClass: errorClassOf(c.err), Reason: d.why, Trace: a.trace})
+		Delay: delay, Cost: d.cost, LastError: errorText(c.err), ErrorClass: errorClassOf(c.err), Reason: d.why, Trace: a.trace})
 	endSpan(span, err)
 	if err != nil {
 		return a.notSaved(ctx, c, err)

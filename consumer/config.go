@@ -132,6 +132,9 @@ func (c Config) check() error {
 	if c.MaxAckPending < 1 {
 		bad("MaxAckPending", "at least 1", c.MaxAckPending)
 	}
+	if c.Replicas < 1 {
+		bad("Replicas", "at least 1", c.Replicas)
+	}
 	return errors.Join(errs...)
 }
 

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/settlemq/settle/idemstore"
 )
@@ -25,6 +29,8 @@ type definition struct {
 	lookup     func(context.Context, *attempt) (any, Verdict, error)
 	externalID func(any) string
 	commit     func(*Writes, final) error
+
+	apply func(context.Context, pgx.Tx, *attempt) (any, error) // local kinds: instead of the five above
 }
 
 // final is a Final with its types erased.
@@ -76,19 +82,18 @@ func typed[J any](a *attempt) *Attempt[J] {
 }
 
 func (k Kind[J, R]) missing() error {
-	var errs []error
-	need := func(ok bool, what string) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("kind %q: %s is missing", k.Name, what))
+	return missing(k.Name, map[string]bool{"Contract.Effect": k.Contract.Effect != "", "Key": k.Key != nil,
+		"Perform": k.Perform != nil, "ExternalID": k.ExternalID != nil})
+}
+
+// missing names the required parts that a kind lacks.
+func missing(kind string, there map[string]bool) error {
+	errs := []error{checkKindName(kind)}
+	for _, part := range slices.Sorted(maps.Keys(there)) {
+		if !there[part] {
+			errs = append(errs, fmt.Errorf("kind %q: %s is missing", kind, part))
 		}
 	}
-	if err := checkKindName(k.Name); err != nil {
-		errs = append(errs, err)
-	}
-	need(k.Contract.Effect != "", "Contract.Effect")
-	need(k.Key != nil, "Key")
-	need(k.Perform != nil, "Perform")
-	need(k.ExternalID != nil, "ExternalID")
 	return errors.Join(errs...)
 }
 
@@ -98,7 +103,7 @@ func (d *definition) complete(c Config) error {
 	d.provider = d.provider.withDefaults()
 	if d.policy.Lease == DefaultLeasePolicy {
 		d.policy.Lease = Strict
-		if d.lookup != nil {
+		if d.lookup != nil || d.apply != nil {
 			d.policy.Lease = Lenient
 		}
 	}

@@ -22,6 +22,7 @@ type delivery struct {
 	engine    *Engine
 	kind      *kind
 	msg       jetstream.Msg
+	born      int64 // the consumer that it came from, by its time of creation
 	meta      *jetstream.MsgMetadata
 	span      trace.Span
 	oursUntil atomic.Pointer[time.Time]
@@ -55,10 +56,18 @@ func (d *delivery) run(ctx context.Context) settlement {
 	}
 	d.span.SetAttributes(attribute.String(attrKey, j.key))
 	d.log = d.log.With("key", j.key)
+	if d.kind.apply != nil && d.meta.NumDelivered == 1 {
+		return d.applyNew(ctx, j)
+	}
 	claimed, sent, err := d.claim(ctx, j)
 	if err != nil {
 		return d.notClaimed(ctx, err)
 	}
+	return d.proceed(ctx, claimed, sent, j)
+}
+
+// proceed does what a claim calls for.
+func (d *delivery) proceed(ctx context.Context, claimed idemstore.Claimed, sent time.Time, j job) settlement {
 	describe(d.span, claimed)
 	linkTo(d.span, claimed.PreviousTrace) // of a repeat: the attempt that did the work
 	switch claimed.Found {
@@ -74,12 +83,24 @@ func (d *delivery) run(ctx context.Context) settlement {
 // claim asks for an attempt at the key. sent is a moment before the claim left: the lease cannot have begun
 // earlier.
 func (d *delivery) claim(ctx context.Context, j job) (c idemstore.Claimed, sent time.Time, err error) {
+	claim := d.claimOf(ctx, j)
 	ctx, span := d.engine.start(ctx, spanClaim)
 	defer func() { endSpan(span, err) }()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.engine.config.Lease)
 	defer cancel()
 	sent = now()
-	c, err = d.engine.claims.do(ctx, idemstore.Claim{
+	c, err = d.engine.claims.do(ctx, claim)
+	if err != nil {
+		return c, sent, err
+	}
+	span.SetAttributes(attribute.String(attrFound, string(c.Found)))
+	return c, sent, nil
+}
+
+// claimOf is the claim that this delivery makes, with a fresh token. Its trace is the delivery's: later attempts link
+// to it.
+func (d *delivery) claimOf(ctx context.Context, j job) idemstore.Claim {
+	return idemstore.Claim{
 		Kind: d.kind.name, Key: j.key, Token: uuid.New(), Payload: j.payload, Hash: j.hash, HashAlgorithm: hashAlgorithm,
 		Provider:    d.kind.provider.Identity,
 		ProviderKey: providerKey(d.kind.name, j.key, d.kind.provider.KeyPrefix),
@@ -88,12 +109,8 @@ func (d *delivery) claim(ctx context.Context, j job) (c idemstore.Claimed, sent 
 		Reply:       replySubject(d.msg.Headers()),
 		OriginTrace: originTrace(d.msg.Headers()), Trace: traceparent(ctx),
 		Lease: d.engine.config.Lease, MaxAge: d.kind.policy.MaxAge, MaxFailures: d.kind.policy.MaxFailures,
-	})
-	if err != nil {
-		return c, sent, err
+		Local: d.kind.apply != nil,
 	}
-	span.SetAttributes(attribute.String(attrFound, string(c.Found)))
-	return c, sent, nil
 }
 
 // notClaimed: without an answer from the database nothing is known, so nothing is done. If the claim may have been

@@ -41,7 +41,8 @@ type kind struct {
 	slots    chan struct{}
 	ackWait  atomic.Int64 // nanoseconds, as the server has it
 	consumer atomic.Pointer[jetstream.Consumer]
-	bound    atomic.Bool // the consumer was there at the last pull
+	born     atomic.Int64 // the consumer that is bound, by its time of creation
+	bound    atomic.Bool  // the consumer was there at the last pull
 }
 
 func (k *kind) setAckWait(d time.Duration) { k.ackWait.Store(int64(d)) }

@@ -86,7 +86,7 @@ func (e *Engine) pull(ctx, work context.Context, k *kind, cons jetstream.Consume
 		return
 	}
 	for msg := range batch.Messages() {
-		d := &delivery{engine: e, kind: k, msg: msg, log: e.log}
+		d := &delivery{engine: e, kind: k, msg: msg, born: born(cons), log: e.log}
 		d.keepUntil(now())
 		n--
 		e.deliveries.Add(1)

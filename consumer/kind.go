@@ -47,7 +47,7 @@ type Kind[J, R any] struct {
 	Commit func(*Writes, Final[J, R]) error
 }
 
-// Definition is a declared kind. It is sealed: Kind implements it.
+// Definition is a declared kind. It is sealed: Kind and LocalKind implement it.
 type Definition interface {
 	define() (*definition, error)
 }

@@ -9,6 +9,7 @@ const (
 	spanClaim          = "settle.claim"
 	spanCheck          = "settle.check"
 	spanPerform        = "settle.perform"
+	spanApply          = "settle.apply"
 	spanLookup         = "settle.lookup"
 	spanArm            = "settle.arm"
 	spanSave           = "settle.save"

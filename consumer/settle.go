@@ -16,6 +16,7 @@ import (
 //	ack   only after a commit of finished or failed    safe at any time: the row decides
 //	term  only after a commit of needs_review, or of a refusal    safe at any time
 //	nak, in-progress    only while the delivery is ours by our own clock: a late one would hit the next holder
+//	nothing at all      once the consumer was made anew: the sequence may be another job's
 //
 // JetStream does not compare who acks: a late ack removes the message under the hands of the next holder. So an
 // attempt that has lost its task says nothing at all.
@@ -35,6 +36,10 @@ type settlement struct {
 // settle tells the broker. Errors are logged: the message comes again and is answered from the row.
 func (d *delivery) settle(ctx context.Context, s settlement) {
 	if s.verb == silent || d.msg == nil {
+		return
+	}
+	if d.outlived() {
+		d.log.InfoContext(ctx, "consumer was made anew; the broker is not told", "verb", s.verb.String())
 		return
 	}
 	ctx, span := d.engine.start(ctx, spanSettle, attribute.String(attrVerb, s.verb.String()))
@@ -94,6 +99,10 @@ func (d *delivery) inProgress() error {
 	return err
 }
 
+// outlived reports whether the consumer of this delivery is gone and another has its name. In a stream that was made
+// anew another job has the same sequence, and the server would take an ack of this delivery for one of that.
+func (d *delivery) outlived() bool { return d.born != d.kind.born.Load() }
+
 // ackMargin is how early a delivery stops counting as ours: the broker's clock started before we saw the message.
 func ackMargin(ackWait time.Duration) time.Duration { return ackWait / 10 }
 
@@ -106,7 +115,7 @@ func (d *delivery) keepUntil(start time.Time) {
 // ours reports whether the broker still counts this delivery as ours: by our own clock, and while connected, for
 // what is written to a broken connection is sent after the reconnect.
 func (d *delivery) ours() bool {
-	return now().Before(*d.oursUntil.Load()) && d.engine.js.Conn().Status() == nats.CONNECTED
+	return !d.outlived() && now().Before(*d.oursUntil.Load()) && d.engine.js.Conn().Status() == nats.CONNECTED
 }
 
 // String names a verb in spans and logs.

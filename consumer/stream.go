@@ -60,9 +60,13 @@ func (e *Engine) bind(ctx context.Context, k *kind) (jetstream.Consumer, error) 
 		return nil, err
 	}
 	k.consumer.Store(&cons)
+	k.born.Store(born(cons))
 	k.bound.Store(true)
 	return cons, nil
 }
+
+// born tells consumers of one name apart.
+func born(c jetstream.Consumer) int64 { return c.CachedInfo().Created.UnixNano() }
 
 func (e *Engine) findOrCreate(ctx context.Context, k *kind) (jetstream.Consumer, error) {
 	name := consumerName(k.name)

@@ -44,27 +44,34 @@ func (s *Store) Claim(ctx context.Context, claims ...Claim) ([]Claimed, error) {
 }
 
 func (s *Store) claimOnce(ctx context.Context, claims []Claim) (out []Claimed, err error) {
-	c := columnsOf(claims)
-	err = s.transact(ctx, func(b *pgx.Batch) {
-		b.Queue(claimInsert, c.kinds, c.keys, c.tokens, c.hashes, c.algorithms, c.payloads, c.providers, c.providerKeys,
-			c.streams, c.sequences, c.stored, c.replies, c.origins, c.traces, c.leases, c.maxAges,
-			c.refKinds, c.refKeys, c.refNames, c.refValues)
-		b.Queue(claimDecide, c.kinds, c.keys, c.tokens, c.hashes, c.algorithms, c.payloads,
-			c.streams, c.sequences, c.stored, c.providers, c.providerKeys, c.traces, c.leases, c.maxFailures)
-	}, func(r pgx.BatchResults) error {
-		if _, err := r.Exec(); err != nil {
-			return err
-		}
-		rows, err := r.Query()
-		if err == nil {
-			out, err = pgx.CollectRows(rows, scanClaimed)
-		}
+	err = s.transact(ctx, columnsOf(claims).queue, func(r pgx.BatchResults) (err error) {
+		out, err = readClaims(r)
 		return err
 	})
 	for i := range out {
 		out[i].completeFrom(claims[i])
 	}
 	return out, err
+}
+
+// queue queues the two halves of a claim.
+func (c *columns) queue(b *pgx.Batch) {
+	b.Queue(claimInsert, c.kinds, c.keys, c.tokens, c.hashes, c.algorithms, c.payloads, c.providers, c.providerKeys,
+		c.streams, c.sequences, c.stored, c.replies, c.origins, c.traces, c.leases, c.maxAges,
+		c.local, c.refKinds, c.refKeys, c.refNames, c.refValues)
+	b.Queue(claimDecide, c.kinds, c.keys, c.tokens, c.hashes, c.algorithms, c.payloads,
+		c.streams, c.sequences, c.stored, c.providers, c.providerKeys, c.traces, c.leases, c.maxFailures, c.local)
+}
+
+func readClaims(r pgx.BatchResults) ([]Claimed, error) {
+	if _, err := r.Exec(); err != nil {
+		return nil, err
+	}
+	rows, err := r.Query()
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanClaimed)
 }
 
 // completeFrom fills in what the server need not send back.
@@ -99,6 +106,7 @@ type columns struct {
 	sequences, leases, maxAges                                                          []int64
 	stored                                                                              []*time.Time
 	maxFailures                                                                         []int32
+	local                                                                               []bool
 	refKinds, refKeys, refNames, refValues                                              []string
 }
 
@@ -114,7 +122,7 @@ func columnsOf(claims []Claim) *columns {
 		c.stored = append(c.stored, storedTime(x.Origin))
 		c.replies, c.origins, c.traces = append(c.replies, x.Reply), append(c.origins, x.OriginTrace), append(c.traces, x.Trace)
 		c.leases, c.maxAges = append(c.leases, x.Lease.Microseconds()), append(c.maxAges, x.MaxAge.Microseconds())
-		c.maxFailures = append(c.maxFailures, int32(x.MaxFailures))
+		c.maxFailures, c.local = append(c.maxFailures, int32(x.MaxFailures)), append(c.local, x.Local)
 		for _, r := range x.Refs {
 			c.refKinds, c.refKeys = append(c.refKinds, x.Kind), append(c.refKeys, x.Key)
 			c.refNames, c.refValues = append(c.refNames, r.Name), append(c.refValues, r.Value)

@@ -96,7 +96,7 @@ func (s *Store) Release(ctx context.Context, r Release) (Status, error) {
 		status = ""
 		return repeatable(s.transact(ctx, func(b *pgx.Batch) {
 			b.Queue(release, r.TaskID, r.Attempt, r.Token, r.Delay.Microseconds(), orNull(clean(r.LastError)),
-				orNull(clean(r.ErrorClass)), orNull(clean(r.Reason)), traceID(r.Trace))
+				orNull(clean(r.ErrorClass)), orNull(clean(r.Reason)), traceID(r.Trace), r.Cost)
 		}, func(br pgx.BatchResults) error {
 			rows, err := br.Query()
 			if err != nil {

@@ -348,13 +348,13 @@ func TestD21ColumnAddedMidway(t *testing.T) {
 	pool := newPool(t, b.pool.Config().ConnString())
 	one := bench{idemstore.New(pool, time.Minute), pool}
 	for i := range 3 {
-		one.everything2(t, fmt.Sprint("order_", i))
+		one.liveOnce(t, fmt.Sprint("order_", i))
 		b.exec(t, fmt.Sprintf(`alter table settle.tasks add column extra_%d text`, i))
 	}
 }
 
-// everything2 claims, finds and saves on connections whose statements are prepared.
-func (b bench) everything2(t *testing.T, key string) {
+// liveOnce takes a key from its claim to its replay.
+func (b bench) liveOnce(t *testing.T, key string) {
 	t.Helper()
 	f := b.performing(t, key)
 	b.expect(t, idemstore.Busy, claimOf(key))

@@ -63,11 +63,7 @@ func (s *Store) saveOnce(ctx context.Context, saves []Save) (out []Saved, err er
 }
 
 func queueSaves(b *pgx.Batch, saves []Save) {
-	c := saveColumnsOf(saves)
-	b.Queue(save, c.ids, c.attempts, c.tokens, c.strict, c.statuses, c.applied, c.externalIDs,
-		c.results, c.altered, c.providerStatuses, c.answers, c.lastErrors, c.errorClasses, c.evidence,
-		c.absentNow, c.clearAbsent, c.costs, c.maxFailures, c.delays, c.settles,
-		c.retentions, c.reasons, c.traces)
+	b.Queue(save, saveColumnsOf(saves).args()...)
 	for _, x := range saves {
 		for _, w := range x.Writes {
 			b.Queue(w.SQL, w.Args...)
@@ -76,6 +72,14 @@ func queueSaves(b *pgx.Batch, saves []Save) {
 			b.Queue(emit, x.TaskID, e.Subject, e.Key, e.Payload, e.Trace)
 		}
 	}
+}
+
+// args are the arguments of the save statement.
+func (c *saveColumns) args() []any {
+	return []any{c.ids, c.attempts, c.tokens, c.strict, c.statuses, c.applied, c.externalIDs,
+		c.results, c.altered, c.providerStatuses, c.answers, c.lastErrors, c.errorClasses, c.evidence,
+		c.absentNow, c.clearAbsent, c.costs, c.maxFailures, c.delays, c.settles,
+		c.retentions, c.reasons, c.traces}
 }
 
 // readWrites reads the answers to a group's local rows and events. A refusal there is the handler's, unlike one

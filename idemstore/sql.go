@@ -25,22 +25,23 @@ select set_config('lock_timeout', $1, true),
               else current_setting('synchronous_commit') end, true)`
 
 // claimInsert is the first half of a claim: insert, and let the unique constraint refuse the duplicate.
-// A row that it makes is attempt 1, performing, with its lease running.
+// A row that it makes is attempt 1, performing, with its lease running. A local job sends nothing, so a crash of its
+// attempt leaves nothing to ask about.
 const claimInsert = `/* settle:claim-insert */
 with want as (
   select *
   from unnest($1::text[], $2::text[], $3::uuid[], $4::bytea[], $5::text[], $6::bytea[], $7::text[], $8::text[],
               $9::text[], $10::bigint[], $11::timestamptz[], $12::text[], $13::text[], $14::text[],
-              $15::bigint[], $16::bigint[])
+              $15::bigint[], $16::bigint[], $17::boolean[])
     as u(kind, key, token, hash, algorithm, payload, provider, provider_key,
-         stream, sequence, stored, reply, origin_trace, trace, lease, max_age)
+         stream, sequence, stored, reply, origin_trace, trace, lease, max_age, local)
 ), made as (
   insert into settle.tasks (kind, key, status, token, sending, payload, payload_hash, hash_algorithm,
     provider, provider_key, stream, stream_sequence, stored_at, reply_subject, origin_trace, last_trace,
     lease_until, first_sent_at, give_up_at)
-  select kind, key, 'started', token, true, payload, hash, algorithm,
+  select kind, key, 'started', token, not local, payload, hash, algorithm,
     provider, provider_key, stream, sequence, stored, reply, origin_trace, trace,
-    clock_timestamp() + lease * interval '1 microsecond', clock_timestamp(),
+    clock_timestamp() + lease * interval '1 microsecond', case when not local then clock_timestamp() end,
     clock_timestamp() + max_age * interval '1 microsecond'
   from want order by kind, key
   on conflict (kind, key) do nothing
@@ -48,7 +49,7 @@ with want as (
 )
 insert into settle.task_refs (name, value, task_id)
 select r.name, r.value, made.id
-from made join unnest($17::text[], $18::text[], $19::text[], $20::text[]) as r(kind, key, name, value)
+from made join unnest($18::text[], $19::text[], $20::text[], $21::text[]) as r(kind, key, name, value)
   on r.kind = made.kind and r.key = made.key
 on conflict do nothing`
 
@@ -61,9 +62,9 @@ with want as (
   select *
   from unnest($1::text[], $2::text[], $3::uuid[], $4::bytea[], $5::text[], $6::bytea[],
               $7::text[], $8::bigint[], $9::timestamptz[], $10::text[], $11::text[], $12::text[],
-              $13::bigint[], $14::int[])
+              $13::bigint[], $14::int[], $15::boolean[])
     with ordinality as u(kind, key, token, hash, algorithm, payload,
-         stream, sequence, stored, provider, provider_key, trace, lease, max_failures, n)
+         stream, sequence, stored, provider, provider_key, trace, lease, max_failures, local, n)
 ), held as materialized (
   select w.n, t as task
   from settle.tasks t join want w on t.kind = w.kind and t.key = w.key
@@ -108,9 +109,10 @@ with want as (
     token = case when d.takes then w.token else t.token end,
     failures = t.failures + (d.takes and d.expired)::int,
     unsure = t.unsure or d.found = 'ask' or (d.found = 'spent' and (t.sending or t.status = 'unknown')),
-    sending = case when d.takes then d.found = 'perform' else t.sending end,
+    sending = case when d.takes then d.found = 'perform' and not w.local else t.sending end,
     lease_until = case when d.found in ('ask', 'perform') then clock_timestamp() + w.lease * interval '1 microsecond' end,
-    first_sent_at = case when d.found = 'perform' then coalesce(t.first_sent_at, clock_timestamp()) else t.first_sent_at end,
+    first_sent_at = case when d.found = 'perform' and not w.local
+      then coalesce(t.first_sent_at, clock_timestamp()) else t.first_sent_at end,
     last_sent_by = case when d.takes and t.sending
       then greatest(t.last_sent_by, case when d.expired then t.lease_until else d.at end) else t.last_sent_by end,
     provider = case when d.found = 'perform' and t.first_sent_at is null then w.provider else t.provider end,
@@ -327,6 +329,7 @@ select exists (select from stored), exists (select from settle.tasks where id = 
 
 // release gives a task back that this attempt did not touch. A row whose earlier attempts may have been applied
 // becomes unknown: "not sent" speaks for its own attempt only.
+// $9 is added to the failures: a local job that fails has changed nothing and yet must not fail for ever.
 const release = `/* settle:release */
 with held as materialized (
   select t.* from settle.tasks t where t.id = $1 for update of t
@@ -346,6 +349,13 @@ with held as materialized (
   select id, 'worker', attempts, 'started', status, $7::text, $8::text from released where $7 is not null
 )
 select status from released`
+
+// holdRow takes the row of an attempt until the end of the transaction, and raises unless it is current.
+const holdRow = `/* settle:hold */
+with held as materialized (
+  select t.id from settle.tasks t where t.id = $1 and t.attempts = $2 and t.token = $3 and t.status = 'started' for update of t
+)
+select settle.fence(exists (select from held), $1)`
 
 // refuse keeps a message that was not accepted. A redelivery of it adds no second line.
 const refuse = `/* settle:refuse */

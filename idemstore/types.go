@@ -58,6 +58,8 @@ type Claim struct {
 	Lease       time.Duration // how long the attempt owns the task
 	MaxAge      time.Duration // a new task that is not final after this goes to needs_review
 	MaxFailures int           // failure budget
+
+	Local bool // the job sends nothing: it is one transaction, and a crash undoes it
 }
 
 // Found says what a claim found: one line of the claim table. See the package comment of consumer.
@@ -195,6 +197,7 @@ type Release struct {
 	Fence
 	Kind, Key  string
 	Delay      time.Duration
+	Cost       int // added to failures: 0, but for a local job that failed
 	LastError  string
 	ErrorClass string
 	Reason     string

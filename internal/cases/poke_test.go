@@ -95,7 +95,8 @@ func (p *poker) send(ctx context.Context, method, name, key string) (r pokeResul
 		return r, 0, err
 	}
 	defer resp.Body.Close()
-	return r, resp.StatusCode, json.NewDecoder(resp.Body).Decode(&r)
+	err = json.NewDecoder(resp.Body).Decode(&r)
+	return r, resp.StatusCode, err
 }
 
 // ServeHTTP is the provider.

@@ -1,0 +1,214 @@
+package consumer
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// plain is a kind that needs nothing.
+func plain(name string) Kind[payJob, paid] {
+	return Kind[payJob, paid]{Name: name, Contract: Contract{Effect: "a payment"}, Perform: performing(func() {}),
+		Key: func(payJob) (string, error) { return "k", nil }, ExternalID: func(r paid) string { return r.ID }}
+}
+
+// says checks that an error names all of these.
+func says(t *testing.T, what string, err error, texts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("%s: no error", what)
+		return
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %q does not say %q", what, err, text)
+		}
+	}
+}
+
+func TestConfigZeroMeansDefaults(t *testing.T) {
+	t.Parallel()
+	c := Config{}.withDefaults()
+	if c.Logger == nil || c.TracerProvider == nil {
+		t.Error("no logger or no tracer")
+	}
+	c.Logger, c.TracerProvider = nil, nil
+	if c != Defaults() {
+		t.Errorf("zero means %+v, the defaults are %+v", c, Defaults())
+	}
+	if err := c.check(); err != nil {
+		t.Errorf("the defaults are refused: %v", err)
+	}
+	if err := c.Policy.check("test.pay"); err != nil {
+		t.Errorf("the default policy is refused: %v", err)
+	}
+	got := Config{Slots: 3, Policy: Policy{MaxFailures: 2}}.withDefaults()
+	if got.Slots != 3 || got.Policy.MaxFailures != 2 || got.AckWait != Defaults().AckWait || got.Policy.Deadline != Defaults().Policy.Deadline {
+		t.Errorf("set fields were lost: %+v", got)
+	}
+}
+
+// Bad values are refused with the name of the field, all of them at once.
+func TestConfigIsChecked(t *testing.T) {
+	t.Parallel()
+	bad := Config{Slots: -1, AckWait: time.Millisecond, Lease: 2 * time.Hour, DrainTimeout: -1, MaxBody: 1, MaxAckPending: -1, Replicas: -1}
+	says(t, "config", bad.withDefaults().check(), "Slots", "AckWait", "at least 1s, not 1ms", "Lease", "DrainTimeout", "MaxBody", "MaxAckPending",
+		"Replicas")
+	for _, lease := range []time.Duration{time.Second - 1, time.Hour + 1} {
+		says(t, "lease", Config{Lease: lease}.withDefaults().check(), "Lease must be 1s to 1h")
+	}
+	policy := Policy{Deadline: time.Second - 1, MaxFailures: -1, MaxAge: 1, BackoffMin: time.Millisecond, BackoffMax: time.Microsecond, Retention: -1}
+	says(t, "policy", policy.over(Defaults().Policy).check("test.pay"), "kind test.pay", "Deadline", "MaxFailures", "MaxAge", "BackoffMin", "BackoffMax", "Retention")
+	says(t, "provider", Provider{KeyLifetime: -1}.check("test.pay"), "test.pay", "KeyLifetime")
+	says(t, "provider", Provider{AbsentAfter: -1}.check("test.pay"), "test.pay", "AbsentAfter")
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	prefixed := func(name, prefix string) Kind[payJob, paid] {
+		k := plain(name)
+		k.Provider = Provider{Identity: "p", KeyPrefix: prefix}
+		return k
+	}
+	bad := plain("test.pay")
+	bad.Policy.Deadline = time.Millisecond
+	for what, c := range map[string]struct {
+		kinds []Definition
+		says  []string
+	}{
+		"no kinds":            {nil, []string{"no kinds"}},
+		"the same kind twice": {[]Definition{plain("test.pay"), plain("test.pay")}, []string{"test.pay", "twice"}},
+		"an empty kind": {[]Definition{Kind[payJob, paid]{Name: "test.pay"}},
+			[]string{"test.pay", "Contract.Effect", "Key", "Perform", "ExternalID"}},
+		"a bad name":            {[]Definition{plain("Test Pay")}, []string{"Test Pay"}},
+		"a bad policy":          {[]Definition{bad}, []string{"test.pay", "Deadline"}},
+		"prefixes that clash":   {[]Definition{prefixed("a", "order_"), prefixed("b", "order_refund_")}, []string{"kinds a and b", "order_"}},
+		"all that is wrong":     {[]Definition{bad, plain("Test Pay")}, []string{"Deadline", "Test Pay"}},
+		"a prefix like derived": {[]Definition{prefixed("a", "s1-")}, []string{"kind a", "s1-"}},
+	} {
+		_, err := New(b.pool, b.js, Config{}, c.kinds...)
+		says(t, what, err, c.says...)
+	}
+	_, err := New(nil, b.js, Config{}, plain("test.pay"))
+	says(t, "no pool", err, "pool")
+	_, err = New(b.pool, nil, Config{}, plain("test.pay"))
+	says(t, "no JetStream", err, "JetStream")
+	_, err = New(b.pool, b.js, Config{Slots: -1}, plain("Test Pay"))
+	says(t, "config and kinds", err, "Slots", "Test Pay")
+}
+
+// Another process may own a prefix that clashes with ours.
+func TestRunRefusesAForeignPrefix(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.exec(`insert into settle.key_prefixes (provider, prefix, kind) values ('test', 'pay_refund_', 'test.refund')`)
+	e, err := New(b.pool, b.js, b.conf, b.kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	says(t, "run", e.Run(t.Context()), "test.refund", "pay_refund_")
+}
+
+func TestRunRefusesAnotherSchema(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.exec(`update settle.schema_version set version = version + 1`)
+	e, err := New(b.pool, b.js, b.conf, b.kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	says(t, "run", e.Run(t.Context()), "schema", "newer build")
+}
+
+// A kind's own policy goes before the engine's, and that before the defaults.
+func TestPolicyOrder(t *testing.T) {
+	t.Parallel()
+	k := plain("test.pay")
+	k.Policy = Policy{MaxFailures: 2}
+	d, err := Describe(k, Config{Policy: Policy{MaxFailures: 7, MaxAge: time.Hour}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Defaults().Policy
+	want.MaxFailures, want.MaxAge, want.Lease = 2, time.Hour, Strict
+	if d.Policy != want {
+		t.Errorf("policy %+v, want %+v", d.Policy, want)
+	}
+	if d.Name != "test.pay" || d.Subject != "jobs.test.pay" || d.Consumer != "test-pay" || d.HasLookup || d.Contract.Effect != "a payment" {
+		t.Errorf("described as %+v", d)
+	}
+	p := DefaultProvider()
+	if d.Provider.KeyLifetime != p.KeyLifetime || d.Provider.AbsentAfter != p.AbsentAfter || !slices.Equal(d.Provider.AppliedNothing, []int{401, 405, 429}) {
+		t.Errorf("provider %+v", d.Provider)
+	}
+	says(t, "describe", func() error { _, err := Describe(plain("A"), Config{}); return err }(), "A")
+	says(t, "describe", func() error { _, err := Describe(plain("a"), Config{Policy: Policy{MaxAge: 1}}); return err }(), "MaxAge")
+}
+
+// Lenient is safe, and better, where the provider can be asked.
+func TestDefaultLeasePolicy(t *testing.T) {
+	t.Parallel()
+	k := plain("test.pay")
+	asks := k
+	asks.Lookup = newPayProvider(t).lookup
+	strict := asks
+	strict.Policy.Lease = Strict
+	for what, c := range map[string]struct {
+		kind Kind[payJob, paid]
+		conf LeasePolicy
+		want LeasePolicy
+	}{
+		"no look-up":                         {k, DefaultLeasePolicy, Strict},
+		"a look-up":                          {asks, DefaultLeasePolicy, Lenient},
+		"the kind says":                      {strict, Lenient, Strict},
+		"the engine says, against a look-up": {asks, Strict, Strict},
+		"the engine says, without a look-up": {k, Lenient, Lenient},
+	} {
+		d, err := Describe(c.kind, Config{Policy: Policy{Lease: c.conf}})
+		if err != nil || d.Policy.Lease != c.want {
+			t.Errorf("%s: policy %v, want %v (%v)", what, d.Policy.Lease, c.want, err)
+		}
+	}
+}
+
+// A key is usable for less than its lifetime: a request that passed the age check has to arrive before it is forgotten.
+func TestUsableKey(t *testing.T) {
+	t.Parallel()
+	const deadline = 20 * time.Second
+	for what, c := range map[string]struct {
+		provider Provider
+		want     time.Duration
+	}{
+		"a day":                     {Provider{KeyLifetime: 24 * time.Hour}, 24*time.Hour - 30*time.Second},
+		"as long as the margin":     {Provider{KeyLifetime: 30 * time.Second}, 0},
+		"shorter than the margin":   {Provider{KeyLifetime: time.Second}, 0},
+		"no keys, whatever it says": {Provider{KeyLifetime: time.Hour, Unkeyed: true}, 0},
+	} {
+		if got := c.provider.usableKey(deadline); got != c.want {
+			t.Errorf("%s: usable for %v, want %v", what, got, c.want)
+		}
+	}
+}
+
+func TestReadyBeforeRun(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	e, err := New(b.pool, b.js, b.conf, b.kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.Ready() == nil {
+		t.Error("ready although it does not run")
+	}
+	e.running.Store(true)
+	says(t, "ready", e.Ready(), "test.pay")
+	e.kinds[0].bound.Store(true)
+	if err := e.Ready(); err != nil {
+		t.Errorf("bound, and not ready: %v", err)
+	}
+	e.database.failed(errors.New("gone"))
+	says(t, "ready", e.Ready(), "gone")
+}
