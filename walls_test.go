@@ -43,10 +43,11 @@ var mayImport = map[string][]string{
 		"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn", "github.com/jackc/pgx/v5/pgxpool"}),
 	"handlers": {own("consumer"), "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn"},
 	"cmd/settle": slices.Concat(tracing, []string{module, own("consumer"), own("handlers"), own("idemstore"),
-		own("internal/build"), own("internal/devenv"), own("internal/provider"), own("internal/telemetry"),
+		own("internal/build"), own("internal/demo"), own("internal/devenv"), own("internal/provider"), own("internal/telemetry"),
 		nats, pgx, "github.com/sethvargo/go-retry", "github.com/urfave/cli/v3"}),
 
 	"internal/build":    nil,
+	"internal/demo":     {own("consumer"), own("idemstore"), own("internal/devenv"), own("internal/provider"), nats, pgx},
 	"internal/devenv":   {nats, "github.com/nats-io/nats-server/v2/server", pgx, "github.com/sethvargo/go-retry"},
 	"internal/provider": append([]string{pgx}, tracing...),
 	"internal/telemetry": {own("internal/build"), "go.opentelemetry.io/otel/...", "go.opentelemetry.io/proto/...",
@@ -54,7 +55,7 @@ var mayImport = map[string][]string{
 }
 
 // apparatus is for tests: it may import anything, and only tests and apparatus may import it.
-var apparatus = []string{"internal/devenv/devtest", "internal/rig"}
+var apparatus = []string{"internal/cases", "internal/devenv/devtest", "internal/rig"}
 
 // clocks lists the files of consumer and idemstore that may read the process's clock, and what for. Leases and
 // due times are the database clock's; a worker measures only how long its own things take.
@@ -66,6 +67,11 @@ const (
 	longestFunction = 70  // lines
 	longestFile     = 400 // lines
 )
+
+// longFiles lists the files that may be longer, and why.
+var longFiles = map[string]string{
+	"idemstore/sql.go": "all SQL on the task tables is read in one place",
+}
 
 // documented are the packages that people outside the repository read.
 var documented = []string{"consumer", "handlers", "idemstore"}
@@ -200,9 +206,10 @@ func imports(code tree) (broken []string) {
 // packages that may import the client can hold a message; elsewhere the same words mean something else.
 func acks(code tree) (broken []string) {
 	const place = "consumer/settle.go"
+	sabotage := "internal/demo/rule.go" // acks first, to show what that breaks
 	methods := []string{"Ack", "DoubleAck", "InProgress", "Nak", "NakWithDelay", "Term", "TermWithReason"}
 	for _, s := range code.files {
-		if s.path == place || s.isApparatus() {
+		if s.path == place || s.path == sabotage || s.isApparatus() {
 			continue
 		}
 		if matches(mayImport[s.pkg], "github.com/nats-io/nats.go") {
@@ -280,7 +287,7 @@ func clock(code tree) (broken []string) {
 func size(code tree) (broken []string) {
 	for _, s := range code.files {
 		line := func(p token.Pos) int { return s.set.Position(p).Line }
-		if n := line(s.FileEnd); n > longestFile+1 {
+		if n := line(s.FileEnd); n > longestFile+1 && longFiles[s.path] == "" {
 			broken = append(broken, fmt.Sprintf("%s: %d lines, more than %d", s.path, n, longestFile))
 		}
 		for _, d := range s.Decls {

@@ -36,12 +36,12 @@ func TestMessageForARow(t *testing.T) {
 			needs_review: message 5 of stream JOBS came while a person is asked
 			needs_review: message 6 of stream JOBS came while a person is asked`},
 		{name: "held by somebody", row: with("status", `'started'`, "sending", `true`, "lease_until", `clock_timestamp() + interval '1 hour'`), want: `
-			started attempt 1, unsure, leased, wait 0s
+			started attempt 1, unsure, leased
 			W=0 E=0 asks=0
 			nak kept`},
 		{name: "held by somebody, and other content", row: with("status", `'started'`, "sending", `true`, "lease_until", `clock_timestamp() + interval '1 hour'`),
 			messages: []string{`{"order":"1","note":"other"}`}, want: `
-			started attempt 1, unsure, leased, wait 0s
+			started attempt 1, unsure, leased
 			W=0 E=0 asks=0
 			term
 			refused: conflict with the task`},

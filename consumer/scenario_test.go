@@ -230,7 +230,7 @@ func (p *playing) rowSeen(t *testing.T) string {
 	add(row.ErrorClass != "", "class %s", row.ErrorClass)
 	add(row.Status == idemstore.Started && row.LeaseUntil == nil && row.FirstSentAt == nil, "released")
 	add(row.Duplicates > 0, "duplicates %d", row.Duplicates)
-	add(row.Status == idemstore.Started || row.Status == idemstore.Unknown, "wait %s", waited(row.NextAttemptAt.Sub(row.UpdatedAt)))
+	add(row.LeaseUntil == nil && (row.Status == idemstore.Started || row.Status == idemstore.Unknown), "wait %s", waited(row.NextAttemptAt.Sub(row.UpdatedAt)))
 	add(len(row.Result) > 0, "%s", row.Result)
 	return strings.Join(out, ", ")
 }
