@@ -1,18 +1,20 @@
 # Targets a person can guess. `make help` lists them; `make check` is what CI runs.
 
-GO       ?= go
-FUZZTIME ?= 10s
+GO        ?= go
+FUZZTIME  ?= 10s
 # Passed to the demo: make demo ARGS='--seed 7 --jobs 500'
 ARGS     ?=
 
-LINTER   := bin/golangci-lint
-LINTMOD  := internal/tools/golangci-lint
+LINTER    := bin/golangci-lint
+LINTMOD   := internal/tools/golangci-lint
+JAEGER    := bin/jaeger
+JAEGERMOD := internal/tools/jaeger
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres
+.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: postgres ## run the main job on real parts, with crashes (ARGS='--seed 7')
 	$(GO) run ./cmd/settle demo $(ARGS)
@@ -27,6 +29,17 @@ race: $(if $(DATABASE_URL),,postgres) ## run all tests with the race detector (n
 lint: $(LINTER) ## run the linters of .golangci.yaml
 	$(LINTER) run ./...
 
+# Traces in memory, gone with Ctrl-C. The Go module of Jaeger comes without the built UI: JAEGER_UI=DIR names a folder
+# that has it, for example the one in Jaeger's container image.
+jaeger: $(JAEGER) ## run Jaeger on the loopback interface, for make demo ARGS='--otlp http://127.0.0.1:4317'
+	@echo "send to   http://127.0.0.1:4317 (OTLP over gRPC), http://127.0.0.1:4318 (over HTTP)"
+	@echo "look at   http://127.0.0.1:16686/api/traces?service=settle-worker (JSON; with JAEGER_UI=DIR the UI at /search)"
+	$(JAEGER) --config $(JAEGERMOD)/jaeger.yaml
+
+jaeger-test: $(JAEGER) $(if $(DATABASE_URL),,postgres) ## find the spans of killed and late jobs in a real Jaeger
+	$(GO) -C internal/e2e vet ./...
+	$(GO) -C internal/e2e test -count=1 ./...
+
 fmt: ## format the code
 	gofmt -s -w .
 
@@ -34,8 +47,10 @@ vet: ## go vet, also of the build without the embedded broker
 	$(GO) vet ./...
 	$(GO) vet -tags nodemo ./...
 
+# Not Jaeger's: tidying it fetches hundreds of modules for the tests of its dependencies.
 tidy: ## tidy every go.mod
 	$(GO) mod tidy
+	$(GO) -C internal/e2e mod tidy
 	$(GO) -C $(LINTMOD) mod tidy
 
 fuzz: ## run each fuzz target for FUZZTIME (10s)
@@ -57,4 +72,9 @@ postgres:
 $(LINTER): $(LINTMOD)/go.mod $(LINTMOD)/go.sum
 	@echo "building golangci-lint; the first time takes some minutes" >&2
 	$(GO) -C $(LINTMOD) build -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+$(JAEGER): $(JAEGERMOD)/go.mod $(JAEGERMOD)/go.sum
+	@echo "building Jaeger; the first time takes up to 14 minutes, later ones come from Go's build cache" >&2
+	$(GO) -C $(JAEGERMOD) build -ldflags '-s -w' -o $(CURDIR)/$@ github.com/jaegertracing/jaeger/cmd/jaeger
 	@touch $@

@@ -39,6 +39,7 @@ func (a *attempt) lookup(ctx context.Context) (result any, v Verdict, err error)
 	out, err := a.call(ctx, spanLookup, func(ctx context.Context, a *attempt) (any, error) {
 		r, verdict, err := a.kind.lookup(ctx, a)
 		a.engine.annotate(ctx, attribute.String(attrVerdict, verdict.String()))
+		a.learnt(ctx, r)
 		return reading{r, verdict}, err
 	})
 	r, _ := out.(reading)

@@ -350,7 +350,7 @@ func TestAskStoredJob(t *testing.T) {
 			ack
 			finished: the provider was asked: it happened (first under first-key)`},
 		{name: "payload that cannot be decoded", row: with("payload", `{"order":`), want: `
-			needs_review attempt 2, unsure, class unknown
+			needs_review attempt 2, unsure, class conflict
 			W=0 E=0 asks=0
 			term
 			needs_review: contradictory data or a missing record`},

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-
 	"github.com/settlemq/settle/idemstore"
 )
 
@@ -29,6 +27,7 @@ type attempt struct {
 	gate     atomic.Pointer[gate]
 	leaseEnd atomic.Pointer[time.Time]
 	saving   atomic.Bool
+	result   any // of a local job
 	cancel   context.CancelCauseFunc
 
 	answer atomic.Pointer[providerAnswer] // a handler that was left behind may still set it
@@ -135,7 +134,11 @@ func (a *attempt) perform(ctx context.Context, keyUntil time.Time) settlement {
 	}
 	a.engine.opened(a, g)
 
-	result, err := a.call(withGate(ctx, g), spanPerform, a.kind.perform)
+	result, err := a.call(withGate(ctx, g), spanPerform, func(ctx context.Context, a *attempt) (any, error) {
+		result, err := a.kind.perform(ctx, a)
+		a.learnt(ctx, result)
+		return result, err
+	})
 	out := a.judge(ctx, g, err)
 	return a.conclude(ctx, out, conclusion{result: result, err: err, after: askedFor(err), source: Performed,
 		sent: g.judgement() == maybeApplied})
@@ -144,8 +147,7 @@ func (a *attempt) perform(ctx context.Context, keyUntil time.Time) settlement {
 // call runs a handler function with a deadline and contains its panics. A handler that ignores its context is
 // left behind: it keeps its slot until it returns, and can no longer send.
 func (a *attempt) call(ctx context.Context, name string, f func(context.Context, *attempt) (any, error)) (any, error) {
-	ctx, span := a.engine.start(ctx, name, attribute.String(attrKey, a.task.Key), attribute.Int(attrAttempt, a.task.Attempt),
-		attribute.String(attrProviderKey, a.task.ProviderKey))
+	ctx, span := a.engine.start(ctx, name)
 	ctx, cancel := context.WithDeadlineCause(ctx, a.deadline, ErrDeadline)
 	defer cancel()
 	type returned struct {
@@ -206,7 +208,8 @@ func (a *attempt) saveExternalID(ctx context.Context, id string) (err error) {
 	if a == nil {
 		return nil
 	}
-	ctx, span := a.engine.start(ctx, spanSaveExternalID, attribute.String(attrExternalID, id))
+	a.label(idLabel(id)...)
+	ctx, span := a.engine.start(ctx, spanSaveExternalID)
 	defer func() { endSpan(span, err) }()
 	err = a.engine.store.SaveExternalID(context.WithoutCancel(ctx), a.task.Fence, id, a.trace)
 	if errors.Is(err, idemstore.ErrLost) {

@@ -71,8 +71,7 @@ const saveTimeout = 10 * time.Second
 // save runs the save under a span of its own, and again after errors that leave nothing committed, while time
 // remains: giving up early would only trade a stored result for a look-up.
 func (a *attempt) save(ctx context.Context, s idemstore.Save) (out idemstore.Saved, err error) {
-	ctx, span := a.engine.start(ctx, spanSave, attribute.String(attrStatus, string(s.Status)),
-		attribute.String(attrExternalID, s.ExternalID))
+	ctx, span := a.engine.start(ctx, spanSave, append(idLabel(s.ExternalID), attribute.String(attrStatus, string(s.Status)))...)
 	defer func() { endSpan(span, err) }()
 	for {
 		saved, err := a.engine.saves.do(ctx, s)
@@ -180,7 +179,7 @@ func (a *attempt) saved(ctx context.Context, d decision, s idemstore.Save, saved
 	if d.alert || saved.Status == idemstore.NeedsReview {
 		level = slog.LevelError
 	}
-	annotateDelivery(a.span, saved.Status, s.ExternalID, or(d.why, string(saved.Status)))
+	a.committed(saved.Status, s.ExternalID, or(d.why, string(saved.Status)))
 	v := d.verb(saved.Status)
 	a.log.Log(ctx, level, "saved", "status", string(saved.Status), "external_id", s.ExternalID, "why", d.why,
 		"error", s.LastError, "failures", saved.Failures, "settle", v.String())
@@ -263,7 +262,7 @@ func (a *attempt) giveBack(ctx context.Context, d decision, c conclusion) settle
 	if err != nil {
 		return a.notSaved(ctx, c, err)
 	}
-	annotateDelivery(a.span, status, "", "given back unsent")
+	a.committed(status, "", "given back unsent")
 	level := slog.LevelInfo
 	if d.alert {
 		level = slog.LevelError

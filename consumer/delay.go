@@ -55,6 +55,11 @@ func (p Policy) backoff(n int) time.Duration {
 	return min(d, p.BackoffMax)
 }
 
+// grown is the delay after n failures. Jitter does not take it below BackoffMin: a provider is never asked more often.
+func (p Policy) grown(n int, jitter float64) time.Duration {
+	return max(spread(p.backoff(n), jitter), p.BackoffMin)
+}
+
 // spread is d with its upper half random.
 func spread(d time.Duration, jitter float64) time.Duration {
 	return d/2 + time.Duration(jitter*float64(d/2))

@@ -25,6 +25,7 @@ type delivery struct {
 	born      int64 // the consumer that it came from, by its time of creation
 	meta      *jetstream.MsgMetadata
 	span      trace.Span
+	labels    labels
 	oursUntil atomic.Pointer[time.Time]
 	handlers  sync.WaitGroup // handler calls that have not returned
 	log       *slog.Logger
@@ -54,7 +55,7 @@ func (d *delivery) run(ctx context.Context) settlement {
 		d.span.SetAttributes(attribute.String(attrRefusal, string(refusalReason(err))))
 		return d.refuse(ctx, idemstore.Refusal{}, err)
 	}
-	d.span.SetAttributes(attribute.String(attrKey, j.key))
+	d.label(attribute.String(attrKey, j.key))
 	d.log = d.log.With("key", j.key)
 	if d.kind.apply != nil && d.meta.NumDelivered == 1 {
 		return d.applyNew(ctx, j)
@@ -68,7 +69,7 @@ func (d *delivery) run(ctx context.Context) settlement {
 
 // proceed does what a claim calls for.
 func (d *delivery) proceed(ctx context.Context, claimed idemstore.Claimed, sent time.Time, j job) settlement {
-	describe(d.span, claimed)
+	d.describe(claimed)
 	linkTo(d.span, claimed.PreviousTrace) // of a repeat: the attempt that did the work
 	switch claimed.Found {
 	case idemstore.Inserted, idemstore.Perform, idemstore.Ask:
@@ -93,7 +94,7 @@ func (d *delivery) claim(ctx context.Context, j job) (c idemstore.Claimed, sent 
 	if err != nil {
 		return c, sent, err
 	}
-	span.SetAttributes(attribute.String(attrFound, string(c.Found)))
+	span.SetAttributes(append(taskLabels(c.Task), attribute.String(attrFound, string(c.Found)))...)
 	return c, sent, nil
 }
 

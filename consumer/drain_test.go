@@ -192,18 +192,13 @@ func TestDrainWhileAsking(t *testing.T) {
 func TestDrainSentFinishes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	entered, release := make(chan struct{}), make(chan struct{})
-	b.pay.then(func(w http.ResponseWriter, r *http.Request) {
-		close(entered)
-		<-release
-		b.pay.honest(w, r)
-	})
+	entered, release := b.pay.hold()
 	e, drain, ended := b.launch()
 	b.publish(plainJob)
 	await(t, entered, "the request reaches the provider")
 	drain()
 	awaitDraining(e)
-	close(release)
+	release()
 	endsWell(t, ended)
 	task := b.awaitStatus("pay_1", idemstore.Finished)
 	if n := b.messages(); n != 0 || task.Attempt != 1 {

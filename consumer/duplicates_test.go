@@ -226,12 +226,7 @@ func TestDuplicatesInFlight(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	heard := b.listen()
-	entered, release := make(chan struct{}), make(chan struct{})
-	b.pay.then(func(w http.ResponseWriter, r *http.Request) {
-		close(entered)
-		<-release
-		b.pay.honest(w, r)
-	})
+	entered, release := b.pay.hold()
 	b.run()
 	b.publish(plainJob)
 	await(t, entered, "the first reaches the provider")
@@ -243,7 +238,7 @@ func TestDuplicatesInFlight(t *testing.T) {
 	}) {
 		t.Error("the duplicates were not handed back")
 	}
-	close(release)
+	release()
 	task := b.awaitStatus("pay_1", idemstore.Finished)
 	b.awaitSettled()
 	task = b.await("pay_1", "replayed", func(task idemstore.Task) bool { return task.Duplicates == 3 })

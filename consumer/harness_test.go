@@ -276,6 +276,21 @@ func (p *payProvider) effectThen(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
+// hold lets the next POST wait, once it has entered, until it is released or its client has gone. Then it is answered
+// honestly.
+func (p *payProvider) hold() (entered <-chan struct{}, release func()) {
+	in, out := make(chan struct{}), make(chan struct{})
+	p.then(func(w http.ResponseWriter, r *http.Request) {
+		close(in)
+		select {
+		case <-out:
+			p.honest(w, r)
+		case <-r.Context().Done():
+		}
+	})
+	return in, sync.OnceFunc(func() { close(out) })
+}
+
 // status answers with a status and no body.
 func status(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }

@@ -68,12 +68,15 @@ func (h *holdings) count() int {
 	return len(h.attempts)
 }
 
-// drain lets nothing begin and stops attempts that have sent nothing yet. Those that have sent go on.
+// drain lets nothing begin and stops attempts that have sent nothing yet. Those that have sent, and local jobs, go on.
 func (h *holdings) drain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.draining = true
 	for a := range h.attempts {
+		if a.kind.apply != nil {
+			continue // most end in no time; one that does not is cancelled with the grace time
+		}
 		if g := a.gate.Load(); g == nil || g.shutUnsent(ErrDraining) {
 			a.cancel(ErrDraining)
 		}
@@ -123,9 +126,13 @@ func (e *Engine) beat(ctx context.Context, limit time.Duration) {
 }
 
 // alive are the attempts whose lease still runs by our own clock. The others are lost, and are not renewed any more:
-// this process may have claimed the same task again, and a renewal of that claim would pass for one of theirs.
+// this process may have claimed the same task again, and a renewal of that claim would pass for one of theirs. A local
+// job has its row locked and needs no lease, but its message must not go to somebody else meanwhile.
 func (e *Engine) alive(ctx context.Context) []*attempt {
 	return slices.DeleteFunc(e.held.list(), func(a *attempt) bool {
+		if a.locksRow() {
+			return !now().Before(a.renewUntil())
+		}
 		over := !now().Before(*a.leaseEnd.Load())
 		if over && !a.saving.Load() {
 			a.log.WarnContext(ctx, "lease lost: not confirmed in time; nothing more is sent")

@@ -17,52 +17,69 @@ const (
 	pullWait = time.Second
 	// pulls is how many may be open at once, per kind: one waits while others are being filled.
 	pulls = 4
+	// worthwhile is the share of the slots that a further pull must ask for while one is open: under load slots
+	// become free one by one, and a pull for each would cost more than its job.
+	worthwhile = 8
 )
+
+// intake is the taking of one kind's messages.
+type intake struct {
+	*Engine
+	kind  *kind
+	open  int           // pulls under way
+	ended chan struct{} // one per pull that has ended
+}
 
 // take pulls messages of a kind until ctx ends. Deliveries run under work, which outlives ctx by the grace time.
 func (e *Engine) take(ctx, work context.Context, k *kind) {
-	open := make(chan struct{}, pulls)
-	defer func() { // wait for all pulls to end
-		for range pulls {
-			open <- struct{}{}
+	in := &intake{Engine: e, kind: k, ended: make(chan struct{}, pulls)}
+	defer func() {
+		for ; in.open > 0; in.open-- {
+			<-in.ended
 		}
 	}()
 	for {
 		e.database.await(ctx, e.pool)
-		select {
-		case <-ctx.Done():
-			return
-		case open <- struct{}{}:
-		}
-		n := k.reserve(ctx)
+		n := in.reserve(ctx)
 		if n == 0 {
-			<-open
 			return
 		}
 		cons, err := e.bind(ctx, k)
 		if err != nil {
 			k.free(n)
-			<-open
 			continue
 		}
+		in.open++
 		go func() {
-			defer func() { <-open }()
+			defer func() { in.ended <- struct{}{} }()
 			e.pull(ctx, work, k, cons, n)
 		}()
 	}
 }
 
-// reserve waits for a free slot and takes all that are free then; 0 means that ctx ended.
-func (k *kind) reserve(ctx context.Context) int {
-	if ctx.Err() != nil {
-		return 0
+// reserve takes free slots for the next pull: any number if none is open, else as many as are worthwhile. 0 means
+// that ctx ended.
+func (in *intake) reserve(ctx context.Context) (n int) {
+	for ctx.Err() == nil {
+		n += in.kind.takeFree()
+		if n > 0 && in.open == 0 || n > cap(in.kind.slots)/worthwhile && in.open < pulls {
+			return n
+		}
+		select {
+		case <-ctx.Done():
+		case <-in.ended:
+			in.open--
+		case in.kind.slots <- struct{}{}:
+			n++
+		}
 	}
-	select {
-	case <-ctx.Done():
-		return 0
-	case k.slots <- struct{}{}:
-	}
-	for n := 1; ; n++ {
+	in.kind.free(n)
+	return 0
+}
+
+// takeFree takes all slots that are free now.
+func (k *kind) takeFree() (n int) {
+	for ; ; n++ {
 		select {
 		case k.slots <- struct{}{}:
 		default:

@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
+	"time"
 
 	"github.com/jackc/pgx/v5"
-	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/settlemq/settle/idemstore"
 )
@@ -25,9 +26,13 @@ type LocalKind[J, R any] struct {
 	Key  func(J) (string, error) // as Kind.Key
 	Refs func(J) Refs            // optional; as Kind.Refs
 
-	// Apply writes the job's rows through tx, and nothing else: it is run again after a deadlock or a
-	// serialization failure. It must not commit or roll back. Its error rolls everything back: Refused makes the task
-	// failed, Conflict makes it needs_review, any other error costs one failure and is tried again later.
+	// Apply writes the job's rows through tx, and nothing else: it is run again after a deadlock, a serialization
+	// failure, or a lock that it did not get within a second (a third of the lease, if that is less). It cannot commit
+	// or roll back. Policy.Deadline bounds it with its repetitions, and a drain that lasts too long cancels ctx.
+	//
+	// An error rolls everything back. Refused makes the task failed, with R as its result; Conflict makes it
+	// needs_review; any other error, and a panic, costs one failure and is tried again later, and the last failure of
+	// the budget makes it needs_review. While it runs it holds one connection of the pool.
 	Apply func(ctx context.Context, tx pgx.Tx, a *Attempt[J]) (R, error)
 }
 
@@ -52,32 +57,62 @@ func (k LocalKind[J, R]) define() (*definition, error) {
 
 // applyNew runs a local job on its first delivery: claim, rows and result in one transaction.
 func (d *delivery) applyNew(ctx context.Context, j job) settlement {
-	var a *attempt
-	sent := now()
-	claim := d.claimOf(ctx, j)
-	found, saved, err := d.engine.store.ApplyNew(context.WithoutCancel(ctx), claim,
-		func(within context.Context, tx pgx.Tx, c idemstore.Claimed) (idemstore.Save, error) {
-			_, a = d.newAttempt(ctx, c, sent)
-			if err := a.decode(c, j); err != nil {
-				return idemstore.Save{}, err
-			}
-			return a.work(within, tx, c)
+	var a *attempt // of the last run
+	sent, log := now(), d.log
+	limited, cancel := d.limitApply(ctx)
+	defer cancel()
+	found, saved, err := d.engine.store.ApplyNew(limited, d.claimOf(ctx, j), d.applyLimit(),
+		func(tx pgx.Tx, c idemstore.Claimed) (idemstore.Save, error) {
+			d.log = log // without what a run before this one added
+			var within context.Context
+			within, a = d.newAttempt(ctx, c, sent)
+			defer a.cancel(nil)
+			return a.firstWork(within, tx, c, j)
 		})
+	if saved.Status == "" {
+		d.log = log
+	}
 	var failed *idemstore.WorkError
 	switch {
 	case errors.As(err, &failed):
-		return d.recordFailure(ctx, j, failed.Err)
+		return d.rolledBack(ctx, j, a.brought(failed.Err))
 	case err != nil:
 		return d.notClaimed(ctx, err)
-	case a == nil:
+	case saved.Status == "":
 		return d.proceed(ctx, found, sent, j)
 	}
-	describe(d.span, found)
+	d.describe(found)
+	linkTo(d.span, found.PreviousTrace)
 	return a.applied(ctx, saved)
 }
 
-// recordFailure claims for good, so that what was rolled back leaves a trace and costs a failure.
-func (d *delivery) recordFailure(ctx context.Context, j job, cause error) settlement {
+// applyLimit is how long the server lets a local job's session stand still.
+func (d *delivery) applyLimit() time.Duration { return d.kind.policy.Deadline + handlerGrace }
+
+// limitApply detaches from ctx, which a drain cancels in the middle of a commit, and bounds what is left.
+func (d *delivery) limitApply(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), d.applyLimit()+saveTimeout)
+}
+
+// firstWork is work for an attempt whose claim is in the same transaction.
+func (a *attempt) firstWork(ctx context.Context, tx pgx.Tx, c idemstore.Claimed, j job) (s idemstore.Save, err error) {
+	a.saving.Store(true)
+	if err := a.engine.hold(a); err != nil {
+		return s, err
+	}
+	defer a.engine.letGo(a)
+	if err := a.decode(c, j); err != nil {
+		return s, err
+	}
+	return a.work(ctx, tx)
+}
+
+// rolledBack claims for good, so that a job that failed leaves a trace and costs a failure. One that a drain
+// interrupted leaves none: it is as if its message had never been taken.
+func (d *delivery) rolledBack(ctx context.Context, j job, c conclusion) settlement {
+	if interrupted(ctx, c.err) {
+		return settlement{verb: nak, delay: d.kind.policy.delay(waitShort, counts{jitter: rand.Float64()})}
+	}
 	claimed, sent, err := d.claim(ctx, j)
 	switch {
 	case err != nil:
@@ -85,59 +120,86 @@ func (d *delivery) recordFailure(ctx context.Context, j job, cause error) settle
 	case claimed.Found != idemstore.Inserted && claimed.Found != idemstore.Perform && claimed.Found != idemstore.Ask:
 		return d.proceed(ctx, claimed, sent, j)
 	}
-	describe(d.span, claimed)
+	d.describe(claimed)
+	linkTo(d.span, claimed.PreviousTrace)
 	ctx, a := d.newAttempt(ctx, claimed, sent)
 	defer a.cancel(nil)
-	return a.failed(ctx, cause)
+	return a.failed(ctx, c)
+}
+
+// interrupted reports whether a job came to nothing because the process stops.
+func interrupted(ctx context.Context, err error) bool {
+	var p *panicError
+	return errors.Is(err, ErrDraining) ||
+		errors.Is(context.Cause(ctx), ErrDraining) && classOf(err) == classNone && !errors.As(err, &p)
 }
 
 // applyHeld runs a local job whose claim is committed.
 func (a *attempt) applyHeld(ctx context.Context, c idemstore.Claimed) settlement {
-	a.saving.Store(true) // the row is locked until the end, so nobody can take it and no renewal would get at it
-	saved, err := a.engine.store.ApplyHeld(context.WithoutCancel(ctx), c, a.work)
+	a.saving.Store(true)
+	limited, cancel := a.limitApply(ctx)
+	defer cancel()
+	saved, err := a.engine.store.ApplyHeld(limited, c, a.applyLimit(),
+		func(tx pgx.Tx, _ idemstore.Claimed) (idemstore.Save, error) { return a.work(ctx, tx) })
 	var failed *idemstore.WorkError
 	switch {
 	case errors.As(err, &failed):
-		return a.failed(ctx, failed.Err)
+		return a.failed(ctx, a.brought(failed.Err))
 	case err != nil:
 		return a.notSaved(ctx, conclusion{}, err)
 	}
 	return a.applied(ctx, saved)
 }
 
+// locksRow reports whether the attempt has its row locked, in the transaction of a local job: until that ends nobody
+// can take the task, and no renewal would get at it.
+func (a *attempt) locksRow() bool { return a.kind.apply != nil && a.saving.Load() }
+
 // work is what a local job does inside its transaction, up to the outcome that is saved with its rows.
-func (a *attempt) work(ctx context.Context, tx pgx.Tx, c idemstore.Claimed) (s idemstore.Save, err error) {
-	ctx, span := a.engine.start(ctx, spanApply, attribute.String(attrKey, c.Task.Key), attribute.Int(attrAttempt, c.Task.Attempt))
+func (a *attempt) work(ctx context.Context, tx pgx.Tx) (s idemstore.Save, err error) {
+	ctx, span := a.engine.start(ctx, spanApply, taskLabels(a.task)...)
 	defer func() { endSpan(span, err) }()
-	a.deadline = now().Add(a.kind.policy.Deadline)
+	a.deadline = a.claimed.Add(a.kind.policy.Deadline)
 	ctx, cancel := context.WithDeadlineCause(ctx, a.deadline, ErrDeadline)
 	defer cancel()
-	result, err := contain(func() (any, error) { return a.kind.apply(ctx, tx, a) })
+	a.result, err = contain(func() (any, error) { return a.kind.apply(ctx, tx, a) })
 	if err != nil {
 		return s, err
 	}
 	s = a.saveFor(decision{act: saveIt, status: idemstore.Finished}, nil)
 	s.Strict = false // the row has been locked since the claim
-	return s, a.addResult(&s, result)
+	return s, a.addResult(&s, a.result)
+}
+
+// brought is what a local job that was rolled back came to.
+func (a *attempt) brought(err error) conclusion {
+	return conclusion{result: a.result, err: err, after: askedFor(err)}
 }
 
 // applied ends a delivery whose local job is committed.
 func (a *attempt) applied(ctx context.Context, saved idemstore.Saved) settlement {
-	annotateDelivery(a.span, saved.Status, "", string(saved.Status))
+	a.committed(saved.Status, "", string(saved.Status))
 	d := decision{act: saveIt, status: saved.Status}
 	a.log.Log(ctx, slog.LevelInfo, "applied", "status", string(saved.Status), "settle", d.verb(saved.Status).String())
 	return settlement{verb: d.verb(saved.Status), delay: saved.Wait}
 }
 
 // failed records a local job that was rolled back.
-func (a *attempt) failed(ctx context.Context, cause error) settlement {
-	c := conclusion{err: cause, after: askedFor(cause)}
-	switch classOf(cause) {
+func (a *attempt) failed(ctx context.Context, c conclusion) settlement {
+	if interrupted(ctx, c.err) {
+		return a.giveBack(ctx, decideOutcome(outcomeFacts{outcome: outcomeDrained}), conclusion{})
+	}
+	switch classOf(c.err) {
 	case classRefused:
 		return a.commit(ctx, decision{act: saveIt, status: idemstore.Failed}, c)
 	case classConflict:
-		return a.commit(ctx, decideOutcome(outcomeFacts{outcome: outcomeConflict}), c)
+		return a.commit(ctx, decideOutcome(outcomeFacts{outcome: outcomeConflict}), conclusion{err: c.err})
 	case classNone, classAccepted, classNotSent, classMisconfigured, classDone:
 	}
-	return a.giveBack(ctx, decision{act: giveBack, cost: 1, wait: waitFailures, why: "the job failed and was rolled back"}, c)
+	c.result = nil
+	if a.task.Failures+1 >= a.kind.policy.MaxFailures {
+		return a.commit(ctx, decision{act: saveIt, status: idemstore.NeedsReview, cost: 1, alert: true,
+			why: "the job failed and was rolled back; parked: the budget is used up"}, c)
+	}
+	return a.giveBack(ctx, decision{act: giveBack, cost: 1, wait: waitAsked, why: "the job failed and was rolled back"}, c)
 }

@@ -52,9 +52,9 @@ func waited(d time.Duration) string {
 		return "asked"
 	case near(longAbsent):
 		return "settled"
-	case d >= once.BackoffMin/2 && d < once.BackoffMin:
+	case d >= once.BackoffMin/2 && d <= once.BackoffMin:
 		return "short"
-	case d >= once.BackoffMin && d < 2*once.BackoffMin:
+	case d > once.BackoffMin && d <= 2*once.BackoffMin:
 		return "backoff"
 	case d >= once.MisconfiguredWait/2 && d < once.MisconfiguredWait:
 		return "long"

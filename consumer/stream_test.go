@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -171,12 +170,7 @@ func TestConsumerDeleted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.slowBroker()
-	entered, release := make(chan struct{}), make(chan struct{})
-	b.pay.then(func(w http.ResponseWriter, r *http.Request) {
-		close(entered)
-		<-release
-		b.pay.honest(w, r)
-	})
+	entered, release := b.pay.hold()
 	e, _ := b.serve(b.kind)
 	b.publish(plainJob)
 	await(t, entered, "the request reaches the provider")
@@ -184,7 +178,7 @@ func TestConsumerDeleted(t *testing.T) {
 	if !eventually(t, 10*time.Second, func() bool { return b.deliveredAgain() && e.Ready() == nil }) {
 		t.Errorf("not bound again: %v", e.Ready())
 	}
-	close(release)
+	release()
 	task := b.awaitStatus("pay_1", idemstore.Finished)
 	b.awaitSettled()
 	if task.Attempt != 1 || task.LastError != "" {
@@ -214,18 +208,12 @@ func TestStreamMadeAnew(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.slowBroker()
-	entered, release := make(chan string, 2), map[string]chan struct{}{"pay_1": make(chan struct{}), "pay_2": make(chan struct{})}
-	hold := func(w http.ResponseWriter, r *http.Request) {
-		key := r.Header.Get("Idempotency-Key")
-		entered <- key
-		<-release[key]
-		b.pay.honest(w, r)
-	}
-	b.pay.then(hold, hold)
+	first, releaseFirst := b.pay.hold()
+	second, releaseSecond := b.pay.hold()
 	spans := b.trace()
 	e, _ := b.serve(b.kind)
 	b.publish(plainJob)
-	await(t, entered, "the first reaches the provider")
+	await(t, first, "the first reaches the provider")
 	if err := b.js.DeleteStream(t.Context(), jobStream); err != nil {
 		t.Fatal(err)
 	}
@@ -233,8 +221,8 @@ func TestStreamMadeAnew(t *testing.T) {
 		t.Fatalf("the stream was not made again: %v", e.Ready())
 	}
 	b.publish(`{"order":"2"}`)
-	await(t, entered, "the second reaches the provider")
-	close(release["pay_1"])
+	await(t, second, "the second reaches the provider")
+	releaseFirst()
 	b.awaitStatus("pay_1", idemstore.Finished)
 	if !eventually(t, 10*time.Second, func() bool { return len(named(spans.GetSpans(), spanDeliver)) == 1 }) {
 		t.Fatal("the old delivery never ended")
@@ -242,7 +230,7 @@ func TestStreamMadeAnew(t *testing.T) {
 	if n := b.messages(); n != 1 {
 		t.Errorf("%d messages in the new stream: the ack of the old delivery took the new job away", n)
 	}
-	close(release["pay_2"])
+	releaseSecond()
 	b.awaitStatus("pay_2", idemstore.Finished)
 	b.awaitSettled()
 }

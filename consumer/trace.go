@@ -3,8 +3,10 @@ package consumer
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/attribute"
@@ -40,17 +42,53 @@ func (h headers) Keys() []string {
 
 var propagator propagation.TraceContext
 
+// labels are what every span of a delivery is searched by: the kind from the start, the key once the message is read,
+// task and attempt once it is claimed, the provider's id once it is known. A span has those that were known when it
+// began. They belong on every span, and not on the delivery's alone, because that one ends last: of a process that is
+// killed, only spans that ended before are ever seen.
+type labels struct {
+	mu    sync.Mutex
+	known []attribute.KeyValue // only appended to; of two with one name the later counts
+}
+
+type labelsKey struct{}
+
+func (l *labels) add(attrs []attribute.KeyValue) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known = append(l.known, attrs...)
+}
+
+// labelled are the labels of ctx's delivery, and attrs.
+func labelled(ctx context.Context, attrs ...attribute.KeyValue) trace.SpanStartOption {
+	l, _ := ctx.Value(labelsKey{}).(*labels)
+	if l == nil {
+		return trace.WithAttributes(attrs...)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return trace.WithAttributes(slices.Concat(l.known, attrs)...)
+}
+
+// label puts attributes on the delivery's span, and on every span below it that begins from now on.
+func (d *delivery) label(attrs ...attribute.KeyValue) {
+	d.span.SetAttributes(attrs...)
+	d.labels.add(attrs)
+}
+
 // start begins a child span.
 func (e *Engine) start(ctx context.Context, name string, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
-	return e.tracer.Start(ctx, name, trace.WithAttributes(attrs...))
+	return e.tracer.Start(ctx, name, labelled(ctx, attrs...))
 }
 
 // startDelivery begins the span of one delivery, as a child of the publisher's span if the message has one.
 func (e *Engine) startDelivery(ctx context.Context, d *delivery) (context.Context, trace.Span) {
+	ctx = context.WithValue(ctx, labelsKey{}, &d.labels)
+	d.labels.add([]attribute.KeyValue{attribute.String(attrKind, d.kind.name)})
 	ctx = propagator.Extract(ctx, headers(d.msg.Headers()))
-	return e.tracer.Start(ctx, spanDeliver, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+	return e.tracer.Start(ctx, spanDeliver, trace.WithSpanKind(trace.SpanKindConsumer), labelled(ctx,
 		attribute.String(attrSystem, "nats"), attribute.String(attrDestination, d.msg.Subject()),
-		attribute.String(attrOperation, "process"), attribute.String(attrKind, d.kind.name),
+		attribute.String(attrOperation, "process"),
 		attribute.String(attrMessageID, headers(d.msg.Headers()).Get(headerMessageID)),
 		attribute.Int64(attrDelivered, int64(d.meta.NumDelivered))))
 }
@@ -60,28 +98,46 @@ func (e *Engine) annotate(ctx context.Context, attrs ...attribute.KeyValue) {
 	trace.SpanFromContext(ctx).SetAttributes(attrs...)
 }
 
-// describe puts what a claim found on the delivery's span.
-func describe(span trace.Span, c idemstore.Claimed) {
-	span.SetAttributes(attribute.String(attrFound, string(c.Found)))
+// describe labels a delivery with the task that its claim found.
+func (d *delivery) describe(c idemstore.Claimed) {
+	d.span.SetAttributes(attribute.String(attrFound, string(c.Found)))
 	if c.Task.TaskID == 0 {
 		return
 	}
-	span.SetAttributes(taskAttributes(c.Task)...)
+	d.label(taskLabels(c.Task)...)
+	d.span.SetAttributes(attribute.String(attrStatus, string(c.Task.Status)))
 	if c.Found == idemstore.Final || c.Found == idemstore.Parked {
-		span.SetAttributes(attribute.Bool(attrDuplicate, true))
+		d.span.SetAttributes(attribute.Bool(attrDuplicate, true))
 	}
 }
 
-// taskAttributes are what a trace is searched by.
-func taskAttributes(t idemstore.Task) []attribute.KeyValue {
-	attrs := []attribute.KeyValue{
-		attribute.String(attrTask, taskID(t.TaskID)), attribute.Int(attrAttempt, t.Attempt),
-		attribute.String(attrProviderKey, t.ProviderKey), attribute.String(attrStatus, string(t.Status)),
+// taskLabels are the labels that a task gives; none if there is no task.
+func taskLabels(t idemstore.Task) []attribute.KeyValue {
+	if t.TaskID == 0 {
+		return nil
 	}
-	if t.ExternalID != "" {
-		attrs = append(attrs, attribute.String(attrExternalID, t.ExternalID))
+	return append(idLabel(t.ExternalID), attribute.String(attrTask, taskID(t.TaskID)), attribute.Int(attrAttempt, t.Attempt),
+		attribute.String(attrProviderKey, t.ProviderKey))
+}
+
+// idLabel is the provider's id of an effect as a label; none if it is not known.
+func idLabel(id string) []attribute.KeyValue {
+	if id == "" {
+		return nil
 	}
-	return attrs
+	id, _ = cleanText([]byte(id), maxExternalID)
+	return []attribute.KeyValue{attribute.String(attrExternalID, id)}
+}
+
+// learnt labels the running span and its delivery with the provider's id in a handler's result, if there is one.
+func (a *attempt) learnt(ctx context.Context, result any) {
+	if result == nil {
+		return
+	}
+	if id, err := a.idOf(result); err == nil {
+		a.engine.annotate(ctx, idLabel(id)...)
+		a.label(idLabel(id)...)
+	}
 }
 
 // linkTo links a delivery to the attempt before its own, which may be days and processes away.
@@ -138,12 +194,10 @@ func endSpan(span trace.Span, err error) {
 
 func addEvent(ctx context.Context, name string) { trace.SpanFromContext(ctx).AddEvent(name) }
 
-// annotateDelivery puts the committed outcome on the delivery's span, where one search finds it.
-func annotateDelivery(span trace.Span, status idemstore.Status, externalID, outcome string) {
-	span.SetAttributes(attribute.String(attrStatus, string(status)), attribute.String(attrOutcome, outcome))
-	if externalID != "" {
-		span.SetAttributes(attribute.String(attrExternalID, externalID))
-	}
+// committed puts the committed outcome on the delivery's span, where one search finds it.
+func (d *delivery) committed(status idemstore.Status, externalID, outcome string) {
+	d.span.SetAttributes(attribute.String(attrStatus, string(status)), attribute.String(attrOutcome, outcome))
+	d.label(idLabel(externalID)...)
 }
 
 func taskID(id int64) string { return strconv.FormatInt(id, 10) }

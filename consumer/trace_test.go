@@ -110,6 +110,10 @@ func TestTraceOfOneJob(t *testing.T) {
 	if len(d.Links) != 0 || d.Status.Code != codes.Unset {
 		t.Errorf("links %v, status %v", d.Links, d.Status)
 	}
+	searchable(t, all, 1)
+	for _, name := range []string{spanPerform, spanSave, spanSettle} { // the id is known from the answer on
+		has(t, named(all, name)[0], map[string]any{"settle.external_id": "pay_1"})
+	}
 	if task.OriginTrace != publishersTrace || spanContextOf(task.LastTrace).SpanID() != d.SpanContext.SpanID() {
 		t.Errorf("the row says it came from %q and went through %q", task.OriginTrace, task.LastTrace)
 	}
@@ -138,6 +142,11 @@ func TestTraceLinksAttempts(t *testing.T) {
 		}
 		has(t, deliveries[i], map[string]any{"settle.attempt": int64(i + 1), "settle.task.id": "1"})
 	}
+	searchable(t, below(all, deliveries[0]), 1)
+	searchable(t, below(all, deliveries[1]), 2)
+	for _, name := range []string{spanLookup, spanSave, spanSettle} {
+		has(t, named(below(all, deliveries[1]), name)[0], map[string]any{"settle.external_id": "pay_1"})
+	}
 	linked(t, deliveries[0])
 	linked(t, deliveries[1], deliveries[0])
 	linked(t, deliveries[2], deliveries[1])
@@ -147,6 +156,30 @@ func TestTraceLinksAttempts(t *testing.T) {
 	has(t, named(all, spanLookup)[0], map[string]any{"settle.verdict": "found"})
 	if a, b := deliveries[0].SpanContext.TraceID(), deliveries[1].SpanContext.TraceID(); a == b {
 		t.Error("two attempts without a publisher's trace share one")
+	}
+}
+
+// below are a span and all spans below it.
+func below(spans tracetest.SpanStubs, root tracetest.SpanStub) tracetest.SpanStubs {
+	out := tracetest.SpanStubs{root}
+	for _, s := range spans {
+		if s.Parent.SpanID() == root.SpanContext.SpanID() {
+			out = append(out, below(spans, s)...)
+		}
+	}
+	return out
+}
+
+// searchable checks that each span of an attempt is found by task, key and provider key, the attempt narrowing them. A
+// span that ends before its delivery is all that is ever seen of a process that was killed in between.
+func searchable(t *testing.T, spans tracetest.SpanStubs, attempt int64) {
+	t.Helper()
+	if len(spans) < 6 {
+		t.Errorf("%d spans", len(spans))
+	}
+	for _, s := range spans {
+		has(t, s, map[string]any{"settle.task.id": "1", "settle.kind": "test.pay", "settle.key": "pay_1",
+			"settle.provider_key": "pay_1", "settle.attempt": attempt})
 	}
 }
 

@@ -261,7 +261,7 @@ func startClientSpan(req *http.Request) (context.Context, trace.Span) {
 	//nolint:spancheck // the passage ends it, with the answer's body
 	return provider.Tracer(scopeName).Start(ctx, spanHTTP+method,
 		trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(
+		labelled(ctx,
 			attribute.String(attrMethod, method),
 			attribute.String(attrURL, maskURL(req.URL)),
 			attribute.String(attrServer, req.URL.Hostname()),

@@ -45,7 +45,7 @@ func (s *Store) Claim(ctx context.Context, claims ...Claim) ([]Claimed, error) {
 
 func (s *Store) claimOnce(ctx context.Context, claims []Claim) (out []Claimed, err error) {
 	err = s.transact(ctx, columnsOf(claims).queue, func(r pgx.BatchResults) (err error) {
-		out, err = readClaims(r)
+		out, err = readClaims(r, len(claims))
 		return err
 	})
 	for i := range out {
@@ -63,7 +63,8 @@ func (c *columns) queue(b *pgx.Batch) {
 		c.streams, c.sequences, c.stored, c.providers, c.providerKeys, c.traces, c.leases, c.maxFailures, c.local)
 }
 
-func readClaims(r pgx.BatchResults) ([]Claimed, error) {
+// readClaims reads the answers to n claims.
+func readClaims(r pgx.BatchResults, n int) ([]Claimed, error) {
 	if _, err := r.Exec(); err != nil {
 		return nil, err
 	}
@@ -71,7 +72,15 @@ func readClaims(r pgx.BatchResults) ([]Claimed, error) {
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, scanClaimed)
+	found, err := pgx.CollectRows(rows, scanClaimed)
+	out := make([]Claimed, n)
+	for i := range out {
+		out[i].Found = Locked
+	}
+	for _, f := range found {
+		out[f.position-1] = f
+	}
+	return out, err
 }
 
 // completeFrom fills in what the server need not send back.
@@ -157,7 +166,7 @@ func scanClaimed(row pgx.CollectableRow) (Claimed, error) {
 		stream                                *string
 		t                                     = &c.Task
 	)
-	err := row.Scan(&c.Found, &c.PreviousTrace, &wait, &first, &last, &absent,
+	err := row.Scan(&c.position, &c.Found, &c.PreviousTrace, &wait, &first, &last, &absent,
 		&id, &kind, &key, &attempts, &token, &status, &sending, &unsure, &evidence, &external, &failures, &resend,
 		&provider, &providerKey, &t.Hash, &algorithm, &t.Payload, &result, &lastError, &reply, &origin, &stream, &sequence)
 	if err != nil || id == nil {

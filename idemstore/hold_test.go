@@ -187,6 +187,31 @@ func TestArmKeepsTheFirstSend(t *testing.T) {
 	}
 }
 
+// The lease that counts is the one that the wait was for, also here.
+func TestArmSeesTheRowThatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	renewed, proven := b.asking(t, "renewed"), b.asking(t, "proven")
+	for _, c := range []struct {
+		fence    idemstore.Fence
+		meantime string
+		want     error
+	}{
+		{renewed, `lease_until = clock_timestamp() + interval '1 min'`, nil},
+		{proven, `evidence_id = 'ch_1', lease_until = clock_timestamp() + interval '1 min'`, idemstore.ErrLost},
+	} {
+		b.set(t, c.fence.TaskID, `lease_until = clock_timestamp() + interval '300 ms'`)
+		commit := hold(t, b.pool, `update settle.tasks set `+c.meantime+` where id = $1`, c.fence.TaskID)
+		done := async(func() (idemstore.Armed, error) { return b.Arm(t.Context(), armOf(c.fence)) })
+		b.awaitWaiting(t, 1)
+		b.awaitLeaseEnd(t, c.fence.TaskID)
+		commit()
+		if r := <-done; !errors.Is(r.err, c.want) {
+			t.Errorf("armed %+v (%v), want %v", r.value, r.err, c.want)
+		}
+	}
+}
+
 // awaitLeaseEnd waits until a lease is over by the database clock.
 func (b bench) awaitLeaseEnd(t *testing.T, id int64) {
 	t.Helper()

@@ -241,7 +241,7 @@ func TestConnectionsLostInThePool(t *testing.T) {
 	}
 }
 
-// Whoever calls decides how long: a context that ends ends the repetition.
+// Whoever calls decides how long: no repetition outlives its context.
 func TestContextEndsTheRepetition(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -23,6 +23,9 @@ import (
 // A save that had been made before is answered as if it were new. With more than one save an error says nothing
 // about any single one: the caller goes one by one.
 func (s *Store) Save(ctx context.Context, saves ...Save) ([]Saved, error) {
+	if len(saves) == 0 {
+		return nil, nil
+	}
 	var out []Saved
 	err := again(ctx, func(ctx context.Context) (err error) {
 		out, err = s.saveOnce(ctx, saves)
@@ -64,6 +67,9 @@ func (s *Store) saveOnce(ctx context.Context, saves []Save) (out []Saved, err er
 
 func queueSaves(b *pgx.Batch, saves []Save) {
 	b.Queue(save, saveColumnsOf(saves).args()...)
+	if hasWrites(saves) {
+		b.Queue(planFreely)
+	}
 	for _, x := range saves {
 		for _, w := range x.Writes {
 			b.Queue(w.SQL, w.Args...)
@@ -85,6 +91,11 @@ func (c *saveColumns) args() []any {
 // readWrites reads the answers to a group's local rows and events. A refusal there is the handler's, unlike one
 // of the save itself.
 func readWrites(r pgx.BatchResults, saves []Save) error {
+	if hasWrites(saves) {
+		if _, err := r.Exec(); err != nil {
+			return err
+		}
+	}
 	for _, x := range saves {
 		for range len(x.Writes) + len(x.Emits) {
 			if _, err := r.Exec(); err != nil {
@@ -93,6 +104,10 @@ func readWrites(r pgx.BatchResults, saves []Save) error {
 		}
 	}
 	return nil
+}
+
+func hasWrites(saves []Save) bool {
+	return slices.ContainsFunc(saves, func(s Save) bool { return len(s.Writes) > 0 })
 }
 
 // localRows marks an error as being about a handler's own statement.
@@ -118,7 +133,7 @@ func isLocalRows(err error, saves []Save) bool {
 	var local *localRows
 	state := sqlState(err)
 	if strings.HasPrefix(state, "42") {
-		return slices.ContainsFunc(saves, func(s Save) bool { return len(s.Writes) > 0 })
+		return hasWrites(saves)
 	}
 	return errors.As(err, &local) && (state == "" || refusals[state[:2]])
 }

@@ -170,7 +170,7 @@ func TestStrictSaveSeesTheRenewalThatItWaitedFor(t *testing.T) {
 	}
 }
 
-// What a row knows after each outcome: PROTOCOL of unsure, first_sent_at, last_sent_by and absent_at.
+// What a row knows after each outcome: what may have been applied, when at the earliest, and when at the latest.
 func TestWhatASaveLeavesOnTheRow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -17,12 +17,38 @@ const beginTx = `begin isolation level read committed`
 const commitTx = `commit`
 
 // guardTx bounds the wait for a lock ($1, milliseconds) and refuses a commit that could be forgotten: weaker
-// settings of synchronous_commit are raised to on, stronger ones are kept.
+// settings of synchronous_commit are raised to on, stronger ones are kept. It also makes the statements on the task
+// tables be planned once and for look-ups by key, see planForKeys.
 const guardTx = `/* settle:guard */
-select set_config('lock_timeout', $1, true),
-       set_config('synchronous_commit',
+select set_config('lock_timeout', $1, true), ` + durable + `, ` + planForKeys
+
+const durable = `set_config('synchronous_commit',
          case when current_setting('synchronous_commit') in ('off', 'local', 'remote_write') then 'on'
               else current_setting('synchronous_commit') end, true)`
+
+// planForKeys holds for our own statements, which touch a handful of rows by key however large the table is. Left
+// alone the planner takes a short array for cheaper than the generic plan and plans each statement anew, which costs
+// more than running it; or it keeps a plan that it made while the table was empty, which reads the whole of it.
+const planForKeys = `set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true),
+       set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
+       set_config('enable_mergejoin', 'off', true)`
+
+// planFreely gives a handler's statements the planner's defaults.
+const planFreely = `/* settle:plan-freely */
+select set_config('plan_cache_mode', 'auto', true), set_config('jit', 'on', true),
+       set_config('enable_seqscan', 'on', true), set_config('enable_hashjoin', 'on', true),
+       set_config('enable_mergejoin', 'on', true)`
+
+// planAgain is for the save after a handler's statements.
+const planAgain = `/* settle:plan-again */ select ` + planForKeys
+
+// beginApply opens the transaction of a local job, with the settings of guardTx (%[1]s, milliseconds) and a limit for each
+// statement and each pause between two (%[2]d, milliseconds): the server ends the session of a process that was frozen
+// while it held the row. Literals, so that it is one round trip; both are numbers of ours.
+const beginApply = beginTx + `; /* settle:guard-apply */
+select set_config('lock_timeout', '%[1]s', true),
+       set_config('idle_in_transaction_session_timeout', '%[2]d', true), set_config('statement_timeout', '%[2]d', true),
+       ` + durable + `, ` + planForKeys
 
 // claimInsert is the first half of a claim: insert, and let the unique constraint refuse the duplicate.
 // A row that it makes is attempt 1, performing, with its lease running. A local job sends nothing, so a crash of its
@@ -56,7 +82,7 @@ on conflict do nothing`
 // claimDecide is the second half of a claim: lock the rows that were there already, in key order, and decide
 // each by the claim table (see the package comment of consumer; decide.go there holds the same table, and a
 // test compares the two on every combination). A later statement of the same transaction, so that it sees
-// whatever made the insert do nothing.
+// whatever made the insert do nothing. A row that it does not answer for is locked by somebody.
 var claimDecide = `/* settle:claim-decide */
 with want as (
   select *
@@ -66,24 +92,24 @@ with want as (
     with ordinality as u(kind, key, token, hash, algorithm, payload,
          stream, sequence, stored, provider, provider_key, trace, lease, max_failures, local, n)
 ), held as materialized (
-  select w.n, t as task
-  from settle.tasks t join want w on t.kind = w.kind and t.key = w.key
+  select w.*, t as task
+  from want w join settle.tasks t on t.kind = w.kind and t.key = w.key
   where t.token <> w.token
   order by t.kind, t.key
   for update of t skip locked
 ), facts as materialized (
-  select h.n, h.task,
-    (h.task).hash_algorithm = w.algorithm as known_algorithm,
-    (h.task).payload_hash = w.hash as same_hash,
-    (h.task).payload = w.payload as same_bytes,
-    w.stream <> '' and (h.task).stream = w.stream and (h.task).stream_sequence = w.sequence
-      and (h.task).stored_at is not distinct from w.stored as same_message,
+  select h.*,
+    (h.task).hash_algorithm = h.algorithm as known_algorithm,
+    (h.task).payload_hash = h.hash as same_hash,
+    (h.task).payload = h.payload as same_bytes,
+    h.stream <> '' and (h.task).stream = h.stream and (h.task).stream_sequence = h.sequence
+      and (h.task).stored_at is not distinct from h.stored as same_message,
     coalesce((h.task).lease_until > c.at and (h.task).lease_until <= c.at + interval '1 day', false) as live,
     coalesce((h.task).lease_until <= c.at, false) as expired,
     (h.task).next_attempt_at > c.at as early,
     (h.task).give_up_at <= c.at as too_old,
     c.at
-  from held h join want w on w.n = h.n cross join lateral (select clock_timestamp() + h.n * interval '0') as c(at)
+  from held h cross join lateral (select clock_timestamp() + h.n * interval '0') as c(at)
 ), decided as materialized (
   select f.*,
     case
@@ -93,37 +119,37 @@ with want as (
       when (task).status = 'needs_review' then 'parked'
       when live then 'busy'
       when early then 'not due'
-      when too_old or (task).failures + expired::int >= w.max_failures then 'spent'
+      when too_old or (task).failures + expired::int >= max_failures then 'spent'
       when expired and ((task).sending or (task).unsure) then 'ask'
       when expired then 'perform'
       when (task).status = 'started' and (task).lease_until is null
         and not (task).unsure and not (task).sending and (task).first_sent_at is null then 'perform'
       else 'ask'
     end as found
-  from facts f join want w on w.n = f.n
+  from facts f
 ), changed as (
   update settle.tasks t set
     status = case d.found when 'spent' then 'needs_review' when 'ask' then 'started' when 'perform' then 'started'
              else t.status end,
     attempts = t.attempts + d.takes::int,
-    token = case when d.takes then w.token else t.token end,
+    token = case when d.takes then d.token else t.token end,
     failures = t.failures + (d.takes and d.expired)::int,
     unsure = t.unsure or d.found = 'ask' or (d.found = 'spent' and (t.sending or t.status = 'unknown')),
-    sending = case when d.takes then d.found = 'perform' and not w.local else t.sending end,
-    lease_until = case when d.found in ('ask', 'perform') then clock_timestamp() + w.lease * interval '1 microsecond' end,
-    first_sent_at = case when d.found = 'perform' and not w.local
+    sending = case when d.takes then d.found = 'perform' and not d.local else t.sending end,
+    lease_until = case when d.found in ('ask', 'perform') then clock_timestamp() + d.lease * interval '1 microsecond' end,
+    first_sent_at = case when d.found = 'perform' and not d.local
       then coalesce(t.first_sent_at, clock_timestamp()) else t.first_sent_at end,
     last_sent_by = case when d.takes and t.sending
       then greatest(t.last_sent_by, case when d.expired then t.lease_until else d.at end) else t.last_sent_by end,
-    provider = case when d.found = 'perform' and t.first_sent_at is null then w.provider else t.provider end,
-    provider_key = case when d.found = 'perform' and t.first_sent_at is null then w.provider_key else t.provider_key end,
+    provider = case when d.found = 'perform' and t.first_sent_at is null then d.provider else t.provider end,
+    provider_key = case when d.found = 'perform' and t.first_sent_at is null then d.provider_key else t.provider_key end,
     duplicates = t.duplicates + (not d.takes)::int,
     last_duplicate_at = case when d.takes then t.last_duplicate_at else clock_timestamp() end,
-    last_trace = case when d.takes then w.trace else t.last_trace end,
+    last_trace = case when d.takes then d.trace else t.last_trace end,
     updated_at = case when d.takes then clock_timestamp() else t.updated_at end
-  from (select *, found in ('spent', 'ask', 'perform') as takes from decided) d join want w on w.n = d.n
+  from (select *, found in ('spent', 'ask', 'perform') as takes from decided) d
   where t.id = (d.task).id and d.found in ('spent', 'ask', 'perform', 'final', 'parked')
-  returning d.n, d.found, d.expired, d.too_old, (d.task).status as old_status, (d.task).last_trace as old_trace, t as task
+  returning d.n, d.found, d.expired, d.too_old, d.sequence, d.stream, (d.task).status as old_status, (d.task).last_trace as old_trace, t as task
 ), noted as (
   insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason, trace_id)
   select (c.task).id, 'worker', (c.task).attempts, c.old_status, (c.task).status,
@@ -136,8 +162,8 @@ with want as (
   -- One line per message that arrives while a person is asked, and not more than twenty.
   insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason)
   select (c.task).id, 'worker', (c.task).attempts, 'needs_review', 'needs_review', p.reason
-  from changed c join want w on w.n = c.n
-    cross join lateral (select format('message %s of stream %s came while a person is asked', w.sequence, w.stream)) as p(reason)
+  from changed c
+    cross join lateral (select format('message %s of stream %s came while a person is asked', c.sequence, c.stream)) as p(reason)
   where c.found = 'parked'
     and not exists (select from settle.task_events e where e.task_id = (c.task).id and e.reason = p.reason)
     and (select count(*) from settle.task_events e
@@ -149,18 +175,18 @@ with want as (
   union all
   select w.n, ` + ownClaim + `, '', t from settle.tasks t join want w on t.kind = w.kind and t.key = w.key and t.token = w.token
 )
-select coalesce(a.found, 'locked'), coalesce(a.old_trace, ''),
+select a.n, a.found, coalesce(a.old_trace, ''),
   case a.found when 'busy' then ` + microseconds(`(a.task).lease_until - clock_timestamp()`) + `
                when 'not due' then ` + microseconds(`(a.task).next_attempt_at - clock_timestamp()`) + ` end,
   ` + ages(`(a.task)`) + `,
   ` + claimedColumns(`a.found in ('ask', 'perform')`, `a.found in ('final', 'parked')`) + `
-from want w left join answers a on a.n = w.n
-order by w.n`
+from answers a`
 
 // ownClaim names what a claim found whose token is on row t: the insert of this transaction, or a claim that was
-// committed before although its answer was lost. So a claim may be repeated with its token.
+// committed before although its answer was lost. So a claim may be repeated with its token. A local attempt never
+// sends; for it 'ask' and 'perform' are the same.
 const ownClaim = `case when t.status = 'needs_review' then 'spent' when t.status <> 'started' or t.lease_until is null then 'locked'
-            when not t.sending then 'ask' when t.attempts = 1 then 'inserted' else 'perform' end`
+            when t.attempts = 1 then 'inserted' when not t.sending then 'ask' else 'perform' end`
 
 // claimedColumns are what a claim gives back of the row a.task: payloads only to those who perform or ask (who
 // inserts has it), results only to those who replay.
@@ -175,7 +201,7 @@ func claimedColumns(payload, result string) string {
 // claimReread looks for a claim whose COMMIT was not answered: $1 kind, $2 key, $3 token. The token says whose
 // the claim is; the number could be another's. A row still started by this token is our attempt.
 var claimReread = `/* settle:claim-reread */
-select ` + ownClaim + `, '', null,
+select 1, ` + ownClaim + `, '', null,
   ` + ages(`(a.task)`) + `,
   ` + claimedColumns(`t.status = 'started'`, `false`) + `
 from settle.tasks t cross join lateral (select t as task) a
@@ -223,8 +249,8 @@ with held as materialized (
 )
 select key_rest from armed`
 
-// save commits the outcomes of attempts. It comes first in its transaction and raises (SQLSTATE ST001) for the
-// first attempt that is not current any more, so that a stale attempt's local rows, which ride in the same
+// save commits the outcomes of attempts. It comes first in its transaction and raises (SQLSTATE ST001) if any of the
+// attempts is not current any more, so that a stale attempt's local rows, which ride in the same
 // transaction, are rolled back with it.
 var save = `/* settle:save */
 with want as (
@@ -238,40 +264,40 @@ with want as (
          absent_now, clear_absent, cost, max_failures, delay, settle,
          retention, reason, trace, n)
 ), held as materialized (
-  select t.*, w.n from settle.tasks t join want w on w.id = t.id order by t.id for update of t
+  select w.*, t as task from want w join settle.tasks t on t.id = w.id order by t.id for update of t
 ), changed as (
   update settle.tasks t set
     status = s.status,
-    external_id = coalesce(t.external_id, w.external_id),
+    external_id = coalesce(t.external_id, h.external_id),
     unsure = case when s.status in ('finished', 'failed') then t.unsure
-                  when s.status = 'unknown' or w.status = 'unknown' then true
-                  else t.unsure or w.applied or coalesce(t.external_id, w.external_id, w.evidence_id) is not null end,
-    first_sent_at = case when s.status = 'needs_review' and w.status <> 'unknown' and not t.unsure and not w.applied
+                  when s.status = 'unknown' or h.status = 'unknown' then true
+                  else t.unsure or h.applied or coalesce(t.external_id, h.external_id, h.evidence_id) is not null end,
+    first_sent_at = case when s.status = 'needs_review' and h.status <> 'unknown' and not t.unsure and not h.applied
                          then null else t.first_sent_at end,
     last_sent_by = case when t.sending then clock_timestamp() else t.last_sent_by end,
     sending = false, lease_until = null,
-    absent_at = case when w.clear_absent then null when w.absent_now then coalesce(t.absent_at, clock_timestamp())
+    absent_at = case when h.clear_absent then null when h.absent_now then coalesce(t.absent_at, clock_timestamp())
                      else t.absent_at end,
-    evidence_id = coalesce(t.evidence_id, w.evidence_id),
-    failures = t.failures + w.cost,
-    next_attempt_at = greatest(clock_timestamp() + w.delay * interval '1 microsecond',
-      case when t.sending then clock_timestamp() else t.last_sent_by end + w.settle * interval '1 microsecond'),
-    result = coalesce(w.result, t.result), result_altered = t.result_altered or w.altered,
-    provider_status = coalesce(w.provider_status, t.provider_status), answer = coalesce(w.answer, t.answer),
-    last_error = coalesce(w.last_error, t.last_error), error_class = coalesce(w.error_class, t.error_class),
+    evidence_id = coalesce(t.evidence_id, h.evidence_id),
+    failures = t.failures + h.cost,
+    next_attempt_at = greatest(clock_timestamp() + h.delay * interval '1 microsecond',
+      case when t.sending then clock_timestamp() else t.last_sent_by end + h.settle * interval '1 microsecond'),
+    result = coalesce(h.result, t.result), result_altered = t.result_altered or h.altered,
+    provider_status = coalesce(h.provider_status, t.provider_status), answer = coalesce(h.answer, t.answer),
+    last_error = coalesce(h.last_error, t.last_error), error_class = coalesce(h.error_class, t.error_class),
     updated_at = clock_timestamp(),
     finished_at = case when s.status in ('finished', 'failed') then clock_timestamp() end,
     expires_at = case when s.status in ('finished', 'failed')
-                      then clock_timestamp() + w.retention * interval '1 microsecond' end
-  from held h join want w on w.n = h.n
+                      then clock_timestamp() + h.retention * interval '1 microsecond' end
+  from held h
     cross join lateral (
-      select case when w.status = 'unknown' and (h.failures + w.cost >= w.max_failures or h.give_up_at <= clock_timestamp())
-                  then 'needs_review' else w.status end) as s(status)
-  where t.id = h.id and h.attempts = w.attempt and h.token = w.token and h.status = 'started'
-    and (not w.strict or h.lease_until > clock_timestamp())
-    and (w.external_id is null or h.external_id is null or h.external_id = w.external_id)
-  returning w.n, t.id, t.status, t.attempts, t.failures, t.external_id,
-    ` + microseconds(`t.next_attempt_at - clock_timestamp()`) + ` as wait, w.status as asked, w.reason, w.trace
+      select case when h.status = 'unknown' and ((h.task).failures + h.cost >= h.max_failures or (h.task).give_up_at <= clock_timestamp())
+                  then 'needs_review' else h.status end) as s(status)
+  where t.id = h.id and (h.task).attempts = h.attempt and (h.task).token = h.token and (h.task).status = 'started'
+    and (not h.strict or (h.task).lease_until > clock_timestamp())
+    and (h.external_id is null or (h.task).external_id is null or (h.task).external_id = h.external_id)
+  returning h.n, t.id, t.status, t.attempts, t.failures, t.external_id,
+    ` + microseconds(`t.next_attempt_at - clock_timestamp()`) + ` as wait, h.status as asked, h.reason, h.trace
 ), noted as (
   insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason, external_id, trace_id)
   select id, 'worker', attempts, 'started', status,
@@ -284,9 +310,10 @@ with want as (
   where external_id is not null and status in ('finished', 'failed', 'needs_review') and octet_length(external_id) <= 512
   on conflict do nothing
 )
-select settle.fence(c.id is not null, w.id), c.status, c.failures, c.wait
-from want w left join changed c on c.n = w.n
-order by w.n`
+select settle.fence((select count(*) from changed) = (select count(*) from want), (select min(id) from want)),
+  c.status, c.failures, c.wait
+from (values (1)) as one left join changed c on true
+order by c.n`
 
 // emit queues one event or follow-up job; Commit may run again, so the same name is the same event.
 const emit = `/* settle:emit */
@@ -336,7 +363,7 @@ with held as materialized (
 ), released as (
   update settle.tasks t set
     status = case when t.unsure then 'unknown' else 'started' end,
-    lease_until = null, sending = false,
+    lease_until = null, sending = false, failures = t.failures + $9::int,
     first_sent_at = case when t.unsure then t.first_sent_at end,
     next_attempt_at = clock_timestamp() + $4::bigint * interval '1 microsecond',
     last_error = coalesce($5, t.last_error), error_class = coalesce($6, t.error_class),

@@ -89,6 +89,8 @@ type Claimed struct {
 	Age   Age           // ages by the database clock at the moment of the claim
 	// PreviousTrace is the traceparent of the attempt before this one, for a link.
 	PreviousTrace string
+
+	position int // of the claim in its group, from 1
 }
 
 // Age holds the two ages that decide whether "absent" permits a resend. A worker adds its own elapsed time.

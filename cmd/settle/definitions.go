@@ -25,7 +25,11 @@ func definitions(o handlerOptions) ([]consumer.Definition, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []consumer.Definition{handlers.Charge(api, o.charge()), handlers.Report(api, o.report())}, nil
+	return []consumer.Definition{
+		handlers.Charge(api, o.charge()),
+		handlers.Report(api, o.report()),
+		handlers.Contact(handlers.ContactOptions{}),
+	}, nil
 }
 
 func (o handlerOptions) client() (*handlers.Client, error) {

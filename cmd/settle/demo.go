@@ -27,15 +27,16 @@ func demoCommand() *cli.Command {
 		Name:  "demo",
 		Usage: "run the main job on real parts, with crashes, and prove that each effect happened once",
 		Description: `Starts a PostgreSQL, a JetStream, the stand-in provider and two worker processes of its own (DATABASE_URL and
-NATS_URL are ignored), publishes charges and reports with duplicates, kills and freezes workers in mid-call, lets calls
-time out after the effect, and then reads the provider's own tables. Exit code 0: one effect for each key, nothing
-lost, nothing pending. Exit code 3: that does not hold. Ctrl-C stops every process.`,
+NATS_URL are ignored), publishes charges and reports with duplicates, and contact events in any order, kills and freezes
+workers in mid-call, lets calls time out after the effect, and then reads the provider's own tables. Exit code 0: one
+effect for each key, nothing lost, nothing pending, each contact as its newest event says. Exit code 3: that does not hold. Ctrl-C stops every process.`,
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "jobs", Usage: "business keys, at least " + fmt.Sprint(demo.LeastJobs), Value: defaultDemoJobs},
 			&cli.Uint64Flag{Name: "seed", Usage: "the same seed gives the same story", DefaultText: "random"},
 			&cli.StringFlag{Name: "sabotage", Usage: "break one `RULE`, to see the proof fail: " + sabotageNames()},
 			&cli.BoolFlag{Name: "keep", Usage: "leave everything running until Ctrl-C, and print how to use it"},
 			&cli.BoolFlag{Name: "json", Usage: "print the result as one JSON object"},
+			&cli.StringFlag{Name: "otlp", Usage: "send traces to a Jaeger at this `URL`, such as http://127.0.0.1:4317, and print where to look"},
 		},
 		Action: action(0, 0, runDemo),
 	}
@@ -46,6 +47,11 @@ func runDemo(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
+	stopTraces, err := traceDemo(ctx, cmd.String("otlp"), &o)
+	if err != nil {
+		return err
+	}
+	defer stopTraces()
 	report, err := demo.Run(ctx, o)
 	if ctx.Err() != nil && !report.OK {
 		return fmt.Errorf("stopped: %w", context.Cause(ctx))
@@ -123,5 +129,6 @@ func demoDefinitions(o handlerOptions) ([]consumer.Definition, error) {
 	return []consumer.Definition{
 		demo.Kind(handlers.Charge(api, o.charge())),
 		demo.Kind(handlers.Report(api, o.report())),
+		handlers.Contact(handlers.ContactOptions{}),
 	}, nil
 }

@@ -2,7 +2,7 @@
 --
 -- Three schemas:
 --   settle    the engine's own: what every key went through, and what it ended with
---   shop      the local rows of the reference handlers (orders, payments)
+--   shop      the local rows of the reference handlers (orders, payments, contacts)
 --   provider  the stand-in provider of `settle provider`, demo and tests; a real provider lives elsewhere
 --
 -- All times are timestamptz and come from the database clock.
@@ -94,15 +94,16 @@ create table if not exists settle.tasks (
 
 -- What nobody holds and what is due. Small: final rows are not in it.
 create index if not exists tasks_open on settle.tasks (next_attempt_at, id) where status in ('started', 'unknown');
--- What waits for a person.
-create index if not exists tasks_parked on settle.tasks (updated_at) where status = 'needs_review';
+-- What waits for a person. No index has a column that a heartbeat or a duplicate changes.
+create index if not exists tasks_parked on settle.tasks (id) where status = 'needs_review';
 
 -- Search terms of a task: customer, reference, external id. Insert-only, because an index on a column
--- of tasks that a save changes would make every save a non-HOT update.
+-- of tasks that a save changes would make every save a non-HOT update. No foreign key: it would cost every save a
+-- look-up, and the only writer inserts the task in the same statement or holds its row.
 create table if not exists settle.task_refs (
   name    text   not null check (octet_length(name) between 1 and 64),
   value   text   not null check (octet_length(value) between 1 and 512),
-  task_id bigint not null references settle.tasks (id),
+  task_id bigint not null,
   primary key (name, value, task_id)
 );
 
@@ -210,6 +211,41 @@ create table if not exists shop.payments (
   task_id     bigint not null,
   created_at  timestamptz not null default clock_timestamp()
 );
+
+-- One row per contact of the source. Its row lock is the guard under which the order of its events is decided.
+create table if not exists shop.contacts (
+  id               bigint generated always as identity primary key,
+  source_id        text not null unique,   -- the contact's id at the source
+  version          bigint,                 -- of the event that the row shows; one of version and updated_at is there
+  updated_at       timestamptz,            -- the same, cut to microseconds: for people and reports
+  updated_at_exact text,                   -- as the source wrote it: what events are compared by
+  name             text not null,
+  email            text not null,
+  checksum         text not null,          -- of all that the event says about the contact
+  task_id          bigint not null,        -- the task of that event
+  created_at       timestamptz not null default clock_timestamp(),
+  changed_at       timestamptz not null default clock_timestamp(),
+  constraint contacts_have_an_edition check (version is not null or updated_at_exact is not null)
+);
+
+-- What became of each event of the source. Append-only, one row per task, written with the contact: repeats of an
+-- event are counted on its task (settle.tasks.duplicates), and an event that nobody could compare waits there.
+create table if not exists shop.import_events (
+  id                      bigint generated always as identity primary key,
+  source_id               text not null,
+  event_id                text,            -- null: the source gives its events no ids
+  source_version          bigint,
+  source_updated_at       timestamptz,     -- cut to microseconds
+  source_updated_at_exact text,
+  checksum                text not null,
+  result                  text not null check (result in ('imported', 'stale', 'duplicate', 'tie')),
+  changed                 boolean not null, -- the contact took what the event says; of a tie, the greater checksum does
+  attempt                 int not null,    -- the attempt of the task that did it: more than 1 means that it was retried
+  contact_id              bigint not null references shop.contacts (id),
+  task_id                 bigint not null unique,
+  at                      timestamptz not null default clock_timestamp()
+);
+create index if not exists import_events_of_source on shop.import_events (source_id, id);
 
 -- ---------------------------------------------------------------------------------------------------
 -- provider: the stand-in provider

@@ -101,7 +101,7 @@ func (c crash) run(t *testing.T, policy consumer.LeasePolicy, j job) {
 	// The second worker has time: that a slow machine makes it lose its lease is another test's matter.
 	s.settings.Config.Lease = 5 * time.Second
 	second := s.startWorker()
-	task := s.awaitStatus(j, idemstore.Finished)
+	s.awaitStatus(j, idemstore.Finished)
 	s.holds(j)
 	drained(t, second)
 
@@ -112,7 +112,7 @@ func (c crash) run(t *testing.T, policy consumer.LeasePolicy, j job) {
 	if w, lookups := s.requests(j); w != 1 || lookups != asked {
 		t.Errorf("W=%d and %d look-ups, want 1 and %d", w, lookups, asked)
 	}
-	task, _ = s.find(j)
+	task, _ := s.find(j)
 	if task.Attempt != c.attempts || task.Failures != c.attempts-1 || (task.Duplicates > 0) != c.replayed {
 		t.Errorf("%d attempts, %d failures, %d duplicates; want %d, %d, replayed %v", task.Attempt, task.Failures,
 			task.Duplicates, c.attempts, c.attempts-1, c.replayed)

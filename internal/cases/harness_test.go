@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -142,7 +143,7 @@ func (s *stage) hold(p provider.Point) (reached <-chan struct{}, release func())
 }
 
 func (s *stage) onPoint(ctx context.Context, at provider.Point, call provider.Call) {
-	if call.Method != "POST" {
+	if call.Method != http.MethodPost {
 		return
 	}
 	if x, ok := s.take(at); ok {

@@ -31,7 +31,7 @@ func before(customer string) {
 	switch customer {
 	case "c_exit":
 		fmt.Fprintln(os.Stdout, "the handler exits")
-		os.Exit(exitCode)
+		os.Exit(exitCode) //nolint:forbidigo // dying in the middle of a job is the point
 	case "c_panic":
 		panic(secret)
 	case "c_panic_nil":

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"time"
@@ -17,11 +18,14 @@ import (
 
 // Options say how a run goes.
 type Options struct {
-	Jobs     int    // business keys; at least 6
+	Jobs     int    // business keys of charges and reports; at least 6. For each six a contact with three events
 	Seed     uint64 // the same seed gives the same plan
 	Sabotage Sabotage
 	Keep     bool // leave everything running until ctx ends
 	Kinds    map[string]consumer.Definition
+
+	Jaeger string                          // base URL of a Jaeger that gets the traces, "" for none: the report leads there
+	Traced func(http.Handler) http.Handler // makes the provider's spans; nil for none
 
 	Words    io.Writer // what a person reads: the story so far
 	Progress io.Writer // the live line
@@ -143,7 +147,7 @@ func (s *stage) play(ctx context.Context, jobs []job) (Report, error) {
 }
 
 func (s *stage) conclude(ctx context.Context, jobs []job, p *publisher) (r Report, err error) {
-	if r.Kinds, err = s.report(ctx, jobs, p); err != nil {
+	if err := r.count(ctx, s, jobs, p); err != nil {
 		return r, err
 	}
 	faults, err := s.prove(ctx, jobs)
@@ -156,6 +160,7 @@ func (s *stage) conclude(ctx context.Context, jobs []job, p *publisher) (r Repor
 	}
 	r.Kills, err = s.workers.state()
 	r.Timeouts = count(jobs, func(j job) bool { return j.timeout })
+	r.Traces = s.tracesOf(jobs)
 	r.Frozen = count(jobs, func(j job) bool { return j.freeze })
 	r.Broken = append(r.Broken, s.missed(r, jobs)...)
 	r.OK = len(r.Broken) == 0

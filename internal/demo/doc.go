@@ -1,9 +1,10 @@
 // Package demo runs the main job of Settle on real parts and proves what it claims.
 //
-// It starts a PostgreSQL, a JetStream, the stand-in provider and two worker processes; publishes charges and
-// reports with the duplicates that life brings; kills workers between the provider's success and the save; lets
-// calls time out after the effect; freezes a worker past its lease. Then it reads the provider's own tables: one
-// effect for each key, nothing lost, nothing pending.
+// It starts a PostgreSQL, a JetStream, the stand-in provider and two worker processes; publishes charges, reports and
+// contact events with the duplicates, and the disorder, that life brings; kills workers between the provider's success
+// and the save; lets calls time out after the effect; freezes a worker past its lease. Then it reads the provider's own
+// tables and the local rows: one effect for each key, nothing lost, nothing pending, each contact as its newest event
+// says.
 //
 // A sabotage runs the same story with one rule broken, to show that the proof can fail.
 package demo

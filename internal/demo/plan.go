@@ -8,9 +8,12 @@ import (
 
 // The kinds that the demo uses.
 const (
-	chargeKind = "payment.charge"
-	reportKind = "report.create"
+	chargeKind  = "payment.charge"
+	reportKind  = "report.create"
+	contactKind = "contact.sync"
 )
+
+var allKinds = []string{chargeKind, reportKind, contactKind}
 
 // repeat is a way in which a job comes more than once.
 type repeat int
@@ -25,14 +28,15 @@ const (
 // job is one business key and what happens to it.
 type job struct {
 	kind, key string
-	id        string // order id or task id: what the provider's own tables are searched by
+	id        string // order id, task id, or contact and event: what the effects are searched by
 	body      string
 	repeat    repeat
 
 	kill, timeout, freeze bool
 }
 
-// plan makes the jobs of a run. The same seed gives the same plan.
+// plan makes the jobs of a run: n charges and reports, and contact events among them. The same seed gives the same
+// plan.
 func plan(n int, seed uint64) []job {
 	r := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // a repeatable plan, no secret
 	jobs := make([]job, n)
@@ -42,11 +46,26 @@ func plan(n int, seed uint64) []job {
 		} else {
 			jobs[i] = report(r, 42+i/2)
 		}
-		jobs[i].repeat = repeat(max(0, r.IntN(8)-4)) // half come once
+		jobs[i].repeat = aRepeat(r)
 	}
 	chooseVictims(r, jobs)
+	jobs = weave(jobs, contactEvents(r, n/jobsPerContact))
 	slices.SortStableFunc(jobs, func(a, b job) int { return a.act() - b.act() })
 	return jobs
+}
+
+// aRepeat is once for half of the jobs.
+func aRepeat(r *rand.Rand) repeat { return repeat(max(0, r.IntN(8)-4)) }
+
+// weave puts one of others behind each two jobs.
+func weave(jobs, others []job) (out []job) {
+	for i, j := range jobs {
+		out = append(out, j)
+		if i%2 == 1 && i/2 < len(others) {
+			out = append(out, others[i/2])
+		}
+	}
+	return append(out, others[min(len(jobs)/2, len(others)):]...)
 }
 
 // act orders the misfortunes, so that one does not hide another: a worker that is killed cannot time out, and one

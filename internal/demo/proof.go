@@ -7,32 +7,37 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/settlemq/settle/idemstore"
 )
 
-// effects counts what the provider really did, from its own tables, by order id or task id. It counts by the
+// provided counts what the provider really did, from its own tables, by order id or task id. It counts by the
 // business's id and not by the idempotency key: a new key for the same order would hide a second charge.
-const effects = `
+const provided = `
 select 'payment.charge', order_id, count(*)::int from provider.charges where status = 'succeeded' group by order_id
 union all
 select 'report.create', task_id::text, count(*)::int from provider.reports group by task_id`
 
-// effectOf is one job as the provider knows it.
+// effectOf is one job as the provider knows it, or as its local rows do.
 type effectOf struct{ kind, id string }
 
 func (s *stage) effects(ctx context.Context) (map[effectOf]int, error) {
-	rows, err := s.provided.Query(ctx, effects)
-	if err != nil {
-		return nil, err
-	}
 	out := map[effectOf]int{}
-	var (
-		of effectOf
-		n  int
-	)
-	_, err = pgx.ForEachRow(rows, []any{&of.kind, &of.id, &n}, func() error { out[of] = n; return nil })
-	return out, err
+	for sql, pool := range map[string]*pgxpool.Pool{provided: s.provided, recorded: s.tasks} {
+		rows, err := pool.Query(ctx, sql)
+		if err != nil {
+			return nil, err
+		}
+		var (
+			of effectOf
+			n  int
+		)
+		if _, err := pgx.ForEachRow(rows, []any{&of.kind, &of.id, &n}, func() error { out[of] = n; return nil }); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // fault is one broken promise.
@@ -40,8 +45,8 @@ type fault struct{ key, what string }
 
 func (f fault) String() string { return f.key + " " + f.what }
 
-// prove checks the claim of the run: one effect per key, nothing lost, nothing pending. It reads the provider's
-// tables, the task rows, the local rows and the stream.
+// prove checks the claim of the run: one effect per key, nothing lost, nothing pending, each contact as its newest
+// event says. It reads the provider's tables, the task rows and the local rows.
 func (s *stage) prove(ctx context.Context, jobs []job) (faults []fault, err error) {
 	done, err := s.effects(ctx)
 	if err != nil {
@@ -67,18 +72,23 @@ func (s *stage) prove(ctx context.Context, jobs []job) (faults []fault, err erro
 	for _, order := range left {
 		faults = append(faults, fault{"order_" + order, "was charged and is not booked exactly once as paid"})
 	}
+	old, err := s.contactFaults(ctx, jobs)
+	if err != nil {
+		return nil, err
+	}
+	faults = append(faults, old...)
 	slices.SortFunc(faults, func(a, b fault) int { return strings.Compare(a.key, b.key) })
 	return faults, nil
 }
 
 // wrong says what is wrong with one job; empty: nothing.
 func wrong(j job, effects int, t idemstore.Task) string {
-	noun := map[string]string{chargeKind: "charged", reportKind: "created"}[j.kind]
+	noun := map[string]string{chargeKind: "charged", reportKind: "created", contactKind: "recorded"}[j.kind]
 	switch {
 	case effects > 1:
 		return fmt.Sprintf("was %s %d times", noun, effects)
 	case t.Status == idemstore.Finished && effects == 0:
-		return "is called finished, and the provider knows nothing of it"
+		return "is called finished, and was never " + noun
 	case t.Status == "" || t.Status == idemstore.Started || t.Status == idemstore.Unknown:
 		return fmt.Sprintf("was lost: it never finished (status %q, %d effects)", t.Status, effects)
 	case t.Status != idemstore.Finished:

@@ -27,10 +27,8 @@ type publisher struct {
 // all publishes the plan, a little at a time so that a person can watch.
 func (p *publisher) all(ctx context.Context, jobs []job) error {
 	for i, j := range jobs {
-		if i > 0 && j.act() > jobs[i-1].act() {
-			if err := p.awaitAct(ctx, jobs, jobs[i-1].act()); err != nil {
-				return err
-			}
+		if err := p.awaitTurn(ctx, jobs, i); err != nil {
+			return err
 		}
 		if err := p.one(ctx, j); err != nil {
 			return fmt.Errorf("publish %s: %w", j.key, err)
@@ -42,10 +40,22 @@ func (p *publisher) all(ctx context.Context, jobs []job) error {
 	return nil
 }
 
-// awaitAct waits until the misfortunes of an act are over; a sabotage may prevent that, so not for ever.
-func (p *publisher) awaitAct(ctx context.Context, jobs []job, act int) error {
+// awaitTurn lets misfortunes come one after the other: an act begins when the one before is over, and a kill when the
+// one before has happened, for both might hit the same worker.
+func (p *publisher) awaitTurn(ctx context.Context, jobs []job, i int) error {
+	switch {
+	case i > 0 && jobs[i].act() > jobs[i-1].act():
+		return p.await(ctx, func() (bool, error) { return p.over(ctx, jobs, jobs[i-1].act()) })
+	case jobs[i].kill:
+		return p.await(ctx, func() (bool, error) { return p.killed(jobs[:i]) })
+	}
+	return nil
+}
+
+// await waits until something has happened; a sabotage may prevent that, so not for ever.
+func (p *publisher) await(ctx context.Context, happened func() (bool, error)) error {
 	for range 100 {
-		over, err := p.over(ctx, jobs, act)
+		over, err := happened()
 		if err != nil || over {
 			return err
 		}
@@ -58,13 +68,18 @@ func (p *publisher) awaitAct(ctx context.Context, jobs []job, act int) error {
 
 // over reports whether all kills of an act have happened, and whether its timeouts have come to rest.
 func (p *publisher) over(ctx context.Context, jobs []job, act int) (bool, error) {
-	kills, err := p.stage.workers.state()
-	if err != nil || act == 0 {
-		return kills >= count(jobs, func(j job) bool { return j.kill }), err
+	if act == 0 {
+		return p.killed(jobs)
 	}
 	tasks, err := p.stage.allTasks(ctx)
 	resting := count(jobs, func(j job) bool { return j.timeout && settled(tasks[j.key]) })
 	return resting == count(jobs, func(j job) bool { return j.timeout }), err
+}
+
+// killed reports whether the kills that jobs call for have happened.
+func (p *publisher) killed(jobs []job) (bool, error) {
+	kills, err := p.stage.workers.state()
+	return kills >= count(jobs, func(j job) bool { return j.kill }), err
 }
 
 func pause(ctx context.Context, d time.Duration) error {

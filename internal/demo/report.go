@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/settlemq/settle/idemstore"
 )
 
 // Report is the result of a run. Its JSON form is part of the product's outside.
@@ -16,8 +18,10 @@ type Report struct {
 	Kills    int          `json:"kills"`
 	Timeouts int          `json:"timeouts"`
 	Frozen   int          `json:"frozen"`
+	Stale    int          `json:"stale"` // contact events that came after a newer one
 	Seed     uint64       `json:"seed"`
-	Broken   []string     `json:"broken"` // what does not hold, by key
+	Broken   []string     `json:"broken"`           // what does not hold, by key
+	Traces   string       `json:"traces,omitempty"` // where Jaeger shows a job whose worker was killed
 	Seconds  float64      `json:"seconds"`
 }
 
@@ -29,42 +33,55 @@ type KindReport struct {
 	Delivered  int            `json:"delivered"`  // deliveries by the stream, redeliveries included
 	Attempts   int            `json:"attempts"`   // claims of tasks
 	Duplicates int            `json:"duplicates"` // stopped by the stream's window or answered from the row
-	Effects    int            `json:"effects"`    // counted in the provider's own tables
+	Effects    int            `json:"effects"`    // counted in the provider's own tables; contacts that show their newest event
 	Statuses   map[string]int `json:"statuses"`   // tasks by status
 }
 
-// report counts what happened, by kind.
-func (s *stage) report(ctx context.Context, jobs []job, p *publisher) ([]KindReport, error) {
+// count fills in what happened, by kind.
+func (r *Report) count(ctx context.Context, s *stage, jobs []job, p *publisher) error {
 	tasks, err := s.allTasks(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	done, err := s.effects(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out []KindReport
-	for _, kind := range []string{chargeKind, reportKind} {
-		r := KindReport{Kind: kind, Statuses: map[string]int{}, Keys: count(jobs, func(j job) bool { return j.kind == kind })}
-		r.Published, r.Duplicates = p.totals(kind)
-		for _, t := range tasks {
-			if t.Kind == kind {
-				r.Attempts += t.Attempt
-				r.Duplicates += t.Duplicates
-				r.Statuses[string(t.Status)]++
-			}
-		}
-		for of, n := range done {
-			if of.kind == kind {
-				r.Effects += n
-			}
-		}
-		if r.Delivered, err = s.delivered(ctx, kind); err != nil {
-			return nil, err
-		}
-		out = append(out, r)
+	current, stale, err := s.contactReport(ctx, jobs)
+	if err != nil {
+		return err
 	}
-	return out, nil
+	r.Stale = stale
+	for _, kind := range allKinds {
+		k := KindReport{Kind: kind, Keys: count(jobs, func(j job) bool { return j.kind == kind })}
+		k.Published, k.Duplicates = p.totals(kind)
+		k.add(tasks, done)
+		if kind == contactKind {
+			k.Effects = current
+		}
+		if k.Delivered, err = s.delivered(ctx, kind); err != nil {
+			return err
+		}
+		r.Kinds = append(r.Kinds, k)
+	}
+	return nil
+}
+
+// add counts the tasks and effects of the kind.
+func (k *KindReport) add(tasks map[string]idemstore.Task, done map[effectOf]int) {
+	k.Statuses = map[string]int{}
+	for _, t := range tasks {
+		if t.Kind == k.Kind {
+			k.Attempts += t.Attempt
+			k.Duplicates += t.Duplicates
+			k.Statuses[string(t.Status)]++
+		}
+	}
+	for of, n := range done {
+		if of.kind == k.Kind {
+			k.Effects += n
+		}
+	}
 }
 
 // delivered is how many deliveries the stream made of a kind.
@@ -79,7 +96,7 @@ func (s *stage) delivered(ctx context.Context, kind string) (int, error) {
 // Print writes the report for a person.
 func (r Report) Print(w io.Writer) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "\nkind\tkeys\tpublished\tdelivered\tattempts\tduplicates stopped\teffects at the provider\ttasks\t\n")
+	fmt.Fprintf(t, "\nkind\tkeys\tpublished\tdelivered\tattempts\tduplicates stopped\teffects\ttasks\t\n")
 	for _, k := range r.Kinds {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t\n", k.Kind, k.Keys, k.Published, k.Delivered, k.Attempts, k.Duplicates,
 			k.Effects, statuses(k.Statuses))
@@ -87,6 +104,7 @@ func (r Report) Print(w io.Writer) {
 	_ = t.Flush() // a terminal that is gone
 	fmt.Fprintf(w, "\n%s\n", r.story())
 	r.verdict(w)
+	r.printTraces(w)
 }
 
 func (r Report) story() string {
@@ -97,19 +115,26 @@ func (r Report) story() string {
 }
 
 func (r Report) verdict(w io.Writer) {
-	if r.OK {
-		keys := 0
-		for _, k := range r.Kinds {
-			keys += k.Keys
+	if !r.OK {
+		fmt.Fprintf(w, "\nDOES NOT HOLD (seed %d):\n", r.Seed)
+		for _, b := range r.Broken {
+			fmt.Fprintf(w, "  %s\n", b)
 		}
-		fmt.Fprintf(w, "\nChecked in the provider's own tables: %d keys, %d effects, each exactly once.\n", keys, keys)
-		fmt.Fprintf(w, "Nothing lost, nothing pending, every charge booked once. (seed %d, %.1f s)\n", r.Seed, r.Seconds)
 		return
 	}
-	fmt.Fprintf(w, "\nDOES NOT HOLD (seed %d):\n", r.Seed)
-	for _, b := range r.Broken {
-		fmt.Fprintf(w, "  %s\n", b)
+	var contacts KindReport
+	keys := 0
+	for _, k := range r.Kinds {
+		if k.Kind == contactKind {
+			contacts = k
+			continue
+		}
+		keys += k.Keys
 	}
+	fmt.Fprintf(w, "\nChecked in the provider's own tables: %d keys, %d effects, each exactly once.\n", keys, keys)
+	fmt.Fprintf(w, "Checked in the local rows: %d contacts, each as its newest event says; %d events, each recorded once, %d of them as too old.\n",
+		contacts.Effects, contacts.Keys, r.Stale)
+	fmt.Fprintf(w, "Nothing lost, nothing pending, every charge booked once. (seed %d, %.1f s)\n", r.Seed, r.Seconds)
 }
 
 func statuses(counts map[string]int) string {

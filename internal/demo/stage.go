@@ -129,7 +129,7 @@ func (s *stage) pool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 
 func (s *stage) startProvider(context.Context) (err error) {
 	quiet := slog.New(slog.NewTextHandler(s.logs, nil))
-	s.provider = provider.New(s.provided, provider.Options{Logger: quiet, OnPoint: s.onPoint})
+	s.provider = provider.New(s.provided, provider.Options{Logger: quiet, OnPoint: s.onPoint, Wrap: s.options.Traced})
 	if s.address, err = s.provider.Listen("127.0.0.1:0"); err != nil {
 		return err
 	}

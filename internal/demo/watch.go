@@ -69,7 +69,7 @@ func (s *stage) look(ctx context.Context, jobs []job, p *publisher, n int) (rest
 		return false, err
 	}
 	sent := 0
-	for _, kind := range []string{chargeKind, reportKind} {
+	for _, kind := range allKinds {
 		n, dropped := p.totals(kind)
 		sent += n
 		duplicates += dropped

@@ -89,6 +89,7 @@ func (x *exchange) answer(ctx context.Context, a answer) {
 		x.call.Status = a.status
 		x.note(ctx)
 	}
+	x.call.describe(ctx)
 	defer x.pass(ctx, Answered)
 	a.send(x.w)
 }

@@ -1,0 +1,141 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/settlemq/settle/consumer"
+)
+
+// The statements of contact.sync on the shop's tables.
+const (
+	// lockContact reads a contact and keeps everybody else from changing it until the transaction ends: the order of
+	// its events is decided under this lock.
+	lockContact = `
+select id, version, coalesce(updated_at_exact, ''), checksum from shop.contacts where source_id = $1 for update`
+
+	// addContact makes the contact. No row: another worker has just made it.
+	addContact = `
+insert into shop.contacts (source_id, version, updated_at, updated_at_exact, name, email, checksum, task_id)
+values ($1, $2, $3, nullif($4, ''), $5, $6, $7, $8)
+on conflict (source_id) do nothing returning id`
+
+	// changeContact lets the contact be as a newer event says.
+	changeContact = `
+update shop.contacts set version = $2, updated_at = $3, updated_at_exact = nullif($4, ''), name = $5, email = $6,
+  checksum = $7, task_id = $8, changed_at = clock_timestamp()
+where source_id = $1`
+
+	// recordEvent keeps what became of an event.
+	recordEvent = `
+insert into shop.import_events (source_id, event_id, source_version, source_updated_at, source_updated_at_exact, checksum,
+  result, changed, attempt, contact_id, task_id)
+values ($1, nullif($2, ''), $3, $4, nullif($5, ''), $6, $7, $8, $9, $10, $11)`
+)
+
+// contactEvent is a job as it meets the contact's row.
+type contactEvent struct {
+	*consumer.Attempt[ContactJob]
+	source, sum string
+	edition     edition
+}
+
+// storedContact is what a contact's row says of itself.
+type storedContact struct {
+	id      int64
+	sum     string
+	edition edition
+}
+
+// applyContact makes the contact what the event says, unless it is newer already, and records the event.
+func applyContact(ctx context.Context, tx pgx.Tx, a *consumer.Attempt[ContactJob]) (ContactResult, error) {
+	e := contactEvent{Attempt: a, source: textOf(a.Job.SourceID)}
+	var err error
+	if e.edition, err = a.Job.edition(); err != nil {
+		return ContactResult{}, consumer.Conflict(err) // key refuses such a job
+	}
+	e.sum = a.Job.checksum(e.edition)
+	r, err := e.meet(ctx, tx)
+	if err != nil {
+		return ContactResult{}, err
+	}
+	return r, e.record(ctx, tx, r)
+}
+
+// meet makes the contact, or compares the event with it and changes it if the event wins.
+func (e contactEvent) meet(ctx context.Context, tx pgx.Tx) (ContactResult, error) {
+	r := ContactResult{SourceID: e.source}
+	stored, err := e.lock(ctx, tx)
+	if errors.Is(err, pgx.ErrNoRows) {
+		r.ContactID, err = e.add(ctx, tx)
+		if err == nil {
+			r.Result, r.Changed = Imported, true
+			return r, nil
+		}
+	}
+	if errors.Is(err, pgx.ErrNoRows) { // made between the two statements, and committed: add has waited for it
+		stored, err = e.lock(ctx, tx)
+	}
+	if err != nil {
+		return r, fmt.Errorf("lock or add contact: %w", err)
+	}
+	r.ContactID = stored.id
+	if r.Result, r.Changed, err = e.against(stored); err != nil || !r.Changed {
+		return r, err
+	}
+	return r, e.change(ctx, tx)
+}
+
+// against compares an event with the contact as it is.
+func (e contactEvent) against(c storedContact) (result EventResult, wins bool, err error) {
+	order, known := e.edition.compare(c.edition)
+	switch {
+	case !known:
+		return "", false, consumer.Conflict(errors.New("event and contact cannot be compared: one has only a version, the other only updated_at"))
+	case order > 0:
+		return Imported, true, nil
+	case order < 0:
+		return Stale, false, nil
+	case e.sum == c.sum:
+		return DuplicateEvent, false, nil
+	}
+	return Tie, e.sum > c.sum, nil
+}
+
+func (e contactEvent) lock(ctx context.Context, tx pgx.Tx) (c storedContact, err error) {
+	var exact string
+	err = tx.QueryRow(ctx, lockContact, e.source).Scan(&c.id, &c.edition.version, &exact, &c.sum)
+	if err == nil && exact != "" {
+		c.edition.moment, err = parseMoment(exact)
+	}
+	return c, err
+}
+
+func (e contactEvent) add(ctx context.Context, tx pgx.Tx) (id int64, err error) {
+	err = tx.QueryRow(ctx, addContact, e.row()...).Scan(&id)
+	return id, err
+}
+
+func (e contactEvent) change(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, changeContact, e.row()...); err != nil {
+		return fmt.Errorf("change contact: %w", err)
+	}
+	return nil
+}
+
+// row are the arguments of addContact and changeContact.
+func (e contactEvent) row() []any {
+	return []any{e.source, e.edition.version, e.edition.moment.time(), e.Job.UpdatedAt, e.Job.Name, e.Job.Email, e.sum, e.TaskID}
+}
+
+func (e contactEvent) record(ctx context.Context, tx pgx.Tx, r ContactResult) error {
+	_, err := tx.Exec(ctx, recordEvent, e.source, textOf(e.Job.EventID), e.edition.version, e.edition.moment.time(), e.Job.UpdatedAt,
+		e.sum, string(r.Result), r.Changed, e.Number, r.ContactID, e.TaskID)
+	if err != nil {
+		return fmt.Errorf("record event: %w", err)
+	}
+	return nil
+}

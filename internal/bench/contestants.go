@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/settlemq/settle/consumer"
+)
+
+type job struct {
+	ID  string `json:"id"`
+	Pad string `json:"pad"`
+}
+
+type result struct {
+	ID string `json:"id"`
+}
+
+func key(j job) (string, error) { return j.ID, nil }
+
+var contract = consumer.Contract{Effect: "none"}
+
+// external is a kind whose effect takes no time.
+func external() consumer.Definition {
+	return consumer.Kind[job, result]{Name: "bench.external", Contract: contract, Key: key,
+		ExternalID: func(r result) string { return r.ID },
+		Perform: func(_ context.Context, a *consumer.Attempt[job]) (result, error) {
+			return result{a.Job.ID}, a.MaySend()
+		},
+		Lookup: func(context.Context, *consumer.Attempt[job]) (result, consumer.Verdict, error) {
+			return result{}, consumer.CannotTell, nil
+		},
+	}
+}
+
+// local is a local kind without rows of its own.
+func local() consumer.Definition {
+	return consumer.LocalKind[job, result]{Name: "bench.local", Contract: contract, Key: key,
+		Apply: func(_ context.Context, _ pgx.Tx, a *consumer.Attempt[job]) (result, error) {
+			return result{a.Job.ID}, nil
+		},
+	}
+}
+
+// engine runs a kind until the stream is empty.
+func engine(kind consumer.Definition) func(context.Context, *stage) error {
+	return func(ctx context.Context, s *stage) error {
+		e, err := consumer.New(s.pool, s.js, consumer.Config{Slots: s.slots, Logger: quiet}, kind)
+		if err != nil {
+			return err
+		}
+		serving, stop := context.WithCancel(ctx)
+		defer stop()
+		ended := make(chan error, 1)
+		go func() { ended <- e.Run(serving) }()
+		err = s.awaitEmpty(ctx)
+		stop()
+		return errors.Join(err, <-ended)
+	}
+}
+
+// loop is what one writes by hand: insert, update, confirmed ack, for each message, in 64 goroutines.
+func loop(ctx context.Context, s *stage) error {
+	c, err := s.js.CreateConsumer(ctx, "JOBS", jetstream.ConsumerConfig{Durable: "loop", FilterSubject: "jobs.bench.loop",
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second, MaxAckPending: 20000})
+	if err != nil {
+		return err
+	}
+	messages, err := c.Messages(jetstream.PullMaxMessages(256))
+	if err != nil {
+		return err
+	}
+	var (
+		workers sync.WaitGroup
+		failed  = make(chan error, 64)
+	)
+	for range 64 {
+		workers.Go(func() { failed <- s.loopWorker(ctx, messages) })
+	}
+	err = s.awaitEmpty(ctx)
+	messages.Stop()
+	workers.Wait()
+	close(failed)
+	for f := range failed {
+		err = errors.Join(err, f)
+	}
+	return err
+}
+
+func (s *stage) loopWorker(ctx context.Context, messages jetstream.MessagesContext) error {
+	for {
+		m, err := messages.Next()
+		if errors.Is(err, jetstream.ErrMsgIteratorClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.byHand(ctx, m); err != nil {
+			return err
+		}
+	}
+}
+
+const (
+	handInsert = `insert into settle.tasks (kind, key, status, token, sending, first_sent_at, payload, payload_hash, hash_algorithm,
+  give_up_at, lease_until)
+values ('bench.loop', $1, 'started', gen_random_uuid(), true, now(), $2, '', 'none', now() + interval '1 day', now() + interval '30 seconds')
+on conflict do nothing returning id`
+	handUpdate = `update settle.tasks set status = 'finished', result = $2, finished_at = now(), lease_until = null, sending = false
+where id = $1`
+)
+
+func (s *stage) byHand(ctx context.Context, m jetstream.Msg) error {
+	var j job
+	if err := json.Unmarshal(m.Data(), &j); err != nil {
+		return err
+	}
+	var id int64
+	if err := s.pool.QueryRow(ctx, handInsert, j.ID, m.Data()).Scan(&id); err != nil {
+		return err
+	}
+	if _, err := s.pool.Exec(ctx, handUpdate, id, `{"id":"`+j.ID+`"}`); err != nil {
+		return err
+	}
+	return m.DoubleAck(ctx)
+}

@@ -1,0 +1,232 @@
+// Command bench measures jobs per second of Settle's kinds beside a hand-written loop, in one run on one machine.
+//
+//	go run ./internal/bench                      three rounds of 20,000 jobs each
+//	go run ./internal/bench -jobs 5000 -rounds 5
+//
+// Each round measures all contestants one after the other, so that a machine that slows down slows all of them. A
+// real PostgreSQL with its default durability and a real JetStream (file store, one replica) are started for it. The
+// jobs are queued first; then the clock runs from the first delivery to the last confirmed ack. Figures are for this
+// machine; the ratios are what they are for.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime/pprof"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/settlemq/settle/consumer"
+	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/devenv"
+)
+
+func main() {
+	jobs := flag.Int("jobs", 20000, "jobs per measurement")
+	rounds := flag.Int("rounds", 3, "rounds; each measures every contestant once")
+	slots := flag.Int("slots", 256, "jobs performed at once")
+	only := flag.String("only", "", "measure this kind only: bench.loop, bench.external or bench.local")
+	profile := flag.String("cpuprofile", "", "write a CPU profile to this file")
+	flag.Parse()
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		_ = pprof.StartCPUProfile(f)
+		defer pprof.StopCPUProfile()
+	}
+	if err := run(context.Background(), os.Stdout, *jobs, *rounds, *slots, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// contestant does the same work in its own way: take all queued jobs, note each key once, ack.
+type contestant struct {
+	name string
+	kind string
+	run  func(context.Context, *stage) error // until every job is acked
+}
+
+func run(ctx context.Context, out io.Writer, jobs, rounds, slots int, only string) error {
+	s := &stage{jobs: jobs, slots: slots}
+	defer s.close()
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	contestants := []contestant{
+		{"hand-written loop, 64 goroutines", "bench.loop", loop},
+		{"external kind, no-op", "bench.external", engine(external())},
+		{"local kind, no-op", "bench.local", engine(local())},
+	}
+	if only != "" {
+		contestants = slices.DeleteFunc(contestants, func(c contestant) bool { return c.kind != only })
+	}
+	rates := make([][]float64, len(contestants))
+	for round := range rounds {
+		for i, c := range contestants {
+			rate, err := s.measure(ctx, c)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			rates[i] = append(rates[i], rate)
+			fmt.Fprintf(os.Stderr, "round %d: %-34s %8.0f jobs/s\n", round+1, c.name, rate)
+		}
+	}
+	return report(out, contestants, rates)
+}
+
+func report(out io.Writer, contestants []contestant, rates [][]float64) error {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "contestant\tjobs/s (median)\tmin\tmax\t× loop (median of rounds)\t")
+	for i, c := range contestants {
+		var ratios []float64
+		for round, r := range rates[i] {
+			ratios = append(ratios, r/rates[0][round])
+		}
+		fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.0f\t%.2f\t\n", c.name, median(rates[i]), slices.Min(rates[i]), slices.Max(rates[i]), median(ratios))
+	}
+	return t.Flush()
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
+
+// stage is the servers, shared by all measurements; each measurement gets a database and a stream of its own.
+type stage struct {
+	jobs, slots int
+	postgres    *devenv.Postgres
+	nats        *devenv.NATS
+	conn        *nats.Conn
+	js          jetstream.JetStream
+	made        int
+
+	pool    *pgxpool.Pool // of the measurement under way
+	emptied time.Time     // when its last job was acked
+}
+
+func (s *stage) open(ctx context.Context) (err error) {
+	if s.postgres, err = devenv.StartPostgres(ctx, devenv.PostgresOptions{Durable: true}); err != nil {
+		return err
+	}
+	if s.nats, err = devenv.StartNATS(devenv.NATSOptions{}); err != nil {
+		return err
+	}
+	if s.conn, err = nats.Connect(s.nats.URL()); err != nil {
+		return err
+	}
+	s.js, err = jetstream.New(s.conn)
+	return err
+}
+
+func (s *stage) close() {
+	if s.conn != nil {
+		s.conn.Close()
+	}
+	if s.nats != nil {
+		_ = s.nats.Stop()
+	}
+	if s.postgres != nil {
+		_ = s.postgres.Stop()
+	}
+}
+
+// measure queues the jobs, runs a contestant until all are acked, and returns jobs per second.
+func (s *stage) measure(ctx context.Context, c contestant) (float64, error) {
+	if err := s.prepare(ctx, c.kind); err != nil {
+		return 0, err
+	}
+	defer s.pool.Close()
+	began := time.Now()
+	s.emptied = time.Time{}
+	if err := c.run(ctx, s); err != nil {
+		return 0, err
+	}
+	took := s.emptied.Sub(began)
+	var rows int
+	if err := s.pool.QueryRow(ctx, `select count(*) from settle.tasks where status = 'finished'`).Scan(&rows); err != nil {
+		return 0, err
+	}
+	if rows != s.jobs {
+		return 0, fmt.Errorf("%d rows are finished, want %d", rows, s.jobs)
+	}
+	return float64(s.jobs) / took.Seconds(), nil
+}
+
+func (s *stage) prepare(ctx context.Context, kind string) error {
+	s.made++
+	url, err := s.postgres.CreateDatabase(ctx, fmt.Sprintf("bench_%d", s.made))
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	err = idemstore.Migrate(ctx, conn)
+	_ = conn.Close(ctx)
+	if err != nil {
+		return err
+	}
+	if s.pool, err = pgxpool.New(ctx, url+"&pool_max_conns=64"); err != nil {
+		return err
+	}
+	return s.queue(ctx, kind)
+}
+
+// queue makes the stream anew and fills it.
+func (s *stage) queue(ctx context.Context, kind string) error {
+	_ = s.js.DeleteStream(ctx, "JOBS") // not there the first time
+	if err := consumer.EnsureStreams(ctx, s.js, consumer.Config{}); err != nil {
+		return err
+	}
+	for i := range s.jobs {
+		if _, err := s.js.PublishAsync("jobs."+kind, body(i)); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-s.js.PublishAsyncComplete():
+		return nil
+	case <-time.After(time.Minute):
+		return fmt.Errorf("%d publishes are not confirmed", s.js.PublishAsyncPending())
+	}
+}
+
+// body is a payload of 256 bytes.
+func body(i int) []byte { return fmt.Appendf(nil, `{"id":"k%07d","pad":"%0226d"}`, i, i) }
+
+// awaitEmpty waits until the stream holds no message: all were acked.
+func (s *stage) awaitEmpty(ctx context.Context) error {
+	for {
+		stream, err := s.js.Stream(ctx, "JOBS")
+		if err != nil {
+			return err
+		}
+		if stream.CachedInfo().State.Msgs == 0 {
+			s.emptied = time.Now()
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError}))
