@@ -54,8 +54,8 @@ var mayImport = map[string][]string{
 		"github.com/go-logr/logr"},
 }
 
-// apparatus is for tests: it may import anything, and only tests and apparatus may import it.
-var apparatus = []string{"internal/cases", "internal/devenv/devtest", "internal/rig"}
+// apparatus is for tests and measurements: it may import anything, and only tests and apparatus may import it.
+var apparatus = []string{"internal/bench", "internal/cases", "internal/devenv/devtest", "internal/rig"}
 
 // clocks lists the files of consumer and idemstore that may read the process's clock, and what for. Leases and
 // due times are the database clock's; a worker measures only how long its own things take.

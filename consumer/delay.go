@@ -13,7 +13,7 @@ type counts struct {
 const betweenReadings = time.Second
 
 // delay is a pure function of the stored counts. Delays grow by doubling from BackoffMin to BackoffMax, and half
-// of each is jitter.
+// of each is jitter, though none falls below BackoffMin.
 func (p Policy) delay(w wait, c counts) time.Duration {
 	switch w {
 	case waitNone:
@@ -21,13 +21,13 @@ func (p Policy) delay(w wait, c counts) time.Duration {
 	case waitShort:
 		return spread(p.BackoffMin, c.jitter)
 	case waitFailures:
-		return spread(p.backoff(c.failures), c.jitter)
+		return p.grown(c.failures, c.jitter)
 	case waitAttempts:
-		return spread(p.backoff(c.attempts-1), c.jitter)
+		return p.grown(c.attempts-1, c.jitter)
 	case waitReading:
-		return max(spread(p.backoff(c.attempts-1), c.jitter), betweenReadings)
+		return max(p.grown(c.attempts-1, c.jitter), betweenReadings)
 	case waitAsked:
-		return max(spread(p.backoff(max(c.failures, c.attempts-1)), c.jitter), p.clampAsked(c.hint))
+		return max(p.grown(max(c.failures, c.attempts-1), c.jitter), p.clampAsked(c.hint))
 	case waitPoll:
 		return max(min(p.clampAsked(c.hint), p.BackoffMax), p.BackoffMin)
 	case waitLong:

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 )
@@ -216,6 +217,12 @@ func TestPerformNotSent(t *testing.T) {
 			started attempt 1, class unknown, released, wait short
 			W=0 E=0 asks=0
 			nak kept`},
+		{name: "no TLS where TLS should be", set: func(p *payProvider, _ *Kind[payJob, paid]) {
+			p.server.URL = strings.Replace(p.server.URL, "http:", "https:", 1)
+		}, want: `
+			started attempt 1, class unknown, released, wait short
+			W=0 E=0 asks=0
+			nak kept`},
 		{name: "said by the handler, who sent nothing", set: performs(func(context.Context, *Attempt[payJob], func() (paid, error)) (paid, error) {
 			return paid{}, NotSent(errors.New("no token"))
 		}), want: `
@@ -374,50 +381,6 @@ func TestPerformSpent(t *testing.T) {
 			W=0 E=0 asks=0
 			term
 			needs_review: parked: 5 failures, the budget is used up`},
-	})
-}
-
-// The effect is real, and the database refuses its booking.
-func TestPerformUnbooked(t *testing.T) {
-	t.Parallel()
-	const parked = `
-			needs_review attempt 1, unsure, id pay_1, class not_booked, {"id":"pay_1"}
-			W=1 E=1 asks=0
-			term
-			needs_review: done at the provider, not booked here (pay_1)`
-	newBench(t).play([]scenario{
-		{name: "constraint", want: parked, set: commits(func(w *Writes, f Final[payJob, paid]) error {
-			w.Exec(`insert into public.booked values ('one key', $1, '', 0)`, f.ExternalID)
-			w.Exec(`insert into public.booked values ('one key', $1, '', 0)`, f.ExternalID)
-			return nil
-		})},
-		{name: "data", want: parked, set: commits(func(w *Writes, f Final[payJob, paid]) error {
-			w.Exec(`insert into public.booked values ('data', $1, '', 1 / (length($1) - 5))`, f.ExternalID)
-			return nil
-		})},
-		{name: "bad SQL", want: parked, set: commits(func(w *Writes, _ Final[payJob, paid]) error {
-			w.Exec(`insert into public.booked values ('before', '', '', 0)`)
-			w.Exec(`insert into public.no_such_table values (1)`)
-			return nil
-		})},
-		{name: "D-41: panic in Commit", want: parked, set: commits(func(*Writes, Final[payJob, paid]) error { panic("boom") })},
-		{name: "error of Commit", want: parked, set: commits(func(*Writes, Final[payJob, paid]) error { return errors.New("no") })},
-		{name: "event that is no JSON", want: parked, set: commits(func(w *Writes, f Final[payJob, paid]) error {
-			w.Emit("events.test", f.Key, func() {})
-			return nil
-		})},
-		{name: "refused, and not booked", set: all(answers(declined), commits(func(*Writes, Final[payJob, paid]) error { return errors.New("no") })), want: `
-			needs_review attempt 1, unsure, id pay_9, class not_booked
-			W=1 E=0 asks=0
-			term
-			needs_review: refused by the provider, not booked here (pay_9)`},
-		{name: "D-41: panic while the id is taken", set: func(_ *payProvider, k *Kind[payJob, paid]) {
-			k.ExternalID = func(paid) string { panic("boom") }
-		}, want: `
-			needs_review attempt 1, unsure, class not_booked
-			W=1 E=1 asks=0
-			term
-			needs_review: done at the provider, not booked here`},
 	})
 }
 

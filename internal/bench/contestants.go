@@ -108,13 +108,13 @@ func (s *stage) loopWorker(ctx context.Context, messages jetstream.MessagesConte
 	}
 }
 
+// What the loop keeps: one row per key, and no more than it needs.
 const (
-	handInsert = `insert into settle.tasks (kind, key, status, token, sending, first_sent_at, payload, payload_hash, hash_algorithm,
-  give_up_at, lease_until)
-values ('bench.loop', $1, 'started', gen_random_uuid(), true, now(), $2, '', 'none', now() + interval '1 day', now() + interval '30 seconds')
-on conflict do nothing returning id`
-	handUpdate = `update settle.tasks set status = 'finished', result = $2, finished_at = now(), lease_until = null, sending = false
-where id = $1`
+	handTable = `create table jobs (id bigint generated always as identity primary key, key text not null unique,
+  status text not null, payload bytea not null, result text, finished_at timestamptz)`
+	handInsert = `insert into jobs (key, status, payload) values ($1, 'started', $2) on conflict do nothing returning id`
+	handUpdate = `update jobs set status = 'finished', result = $2, finished_at = now() where id = $1`
+	handCount  = `select count(*) from jobs where status = 'finished'`
 )
 
 func (s *stage) byHand(ctx context.Context, m jetstream.Msg) error {
