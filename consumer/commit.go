@@ -262,12 +262,13 @@ func (a *attempt) giveBack(ctx context.Context, d decision, c conclusion) settle
 	if err != nil {
 		return a.notSaved(ctx, c, err)
 	}
-	a.committed(status, "", "given back unsent")
+	what := or(d.why, "given back unsent")
+	a.committed(status, "", what)
 	level := slog.LevelInfo
 	if d.alert {
 		level = slog.LevelError
 	}
-	a.log.Log(ctx, level, "given back unsent", "status", string(status), "error", errorText(c.err), "delay", delay)
+	a.log.Log(ctx, level, what, "status", string(status), "error", errorText(c.err), "delay", delay)
 	return settlement{verb: nak, delay: delay}
 }
 

@@ -276,30 +276,36 @@ func TestLocalRunsAgain(t *testing.T) {
 	}
 }
 
-// A run that is to be repeated can find that another worker has done the job meanwhile.
+// A run that is to be repeated can find that another worker has the key by now: the message is handed back, not acked.
 func TestLocalRunsAgainAndFindsAnother(t *testing.T) {
 	t.Parallel()
 	b := newLocalBench(t)
-	b.inTurn(func(ctx context.Context, tx pgx.Tx, _ *Attempt[payJob]) (paid, error) {
-		// Whoever comes now waits for this transaction: it is the first to get at the key when that fails.
+	b.conf.Policy.BackoffMin, b.conf.Policy.BackoffMax = time.Minute, time.Hour
+	b.exec(`create function public.refuse() returns trigger language plpgsql as $$ begin raise 'passing' using errcode = '40001'; end $$`)
+	b.exec(`create constraint trigger refuse after insert on public.notes deferrable initially deferred for each row execute function public.refuse()`)
+	other := make(chan idemstore.Claimed, 1)
+	runs := b.inTurn(func(context.Context, pgx.Tx, *Attempt[payJob]) (paid, error) {
+		// Whoever comes now waits for this transaction: it is the first to get at the key when its commit fails.
 		go func() {
-			_, _ = b.pool.Exec(b.t.Context(), `insert into settle.tasks (kind, key, status, token, sending, give_up_at, payload, payload_hash,
-				hash_algorithm, finished_at) select kind, key, 'finished', gen_random_uuid(), false, give_up_at, $1, payload_hash, hash_algorithm, now()
-				from (values ('test.note', 'pay_1', clock_timestamp() + interval '1 hour', '\x00'::bytea, 'other'))
-				as v(kind, key, give_up_at, payload_hash, hash_algorithm)`, []byte(plainJob))
+			c := b.claim()
+			for ; c.Found == idemstore.Locked; c = b.claim() {
+			}
+			other <- c
 		}()
-		if !eventually(t, 10*time.Second, func() bool { return b.waitsForLock() }) {
+		if !eventually(t, 10*time.Second, b.waitsForLock) {
 			t.Error("the other never waited")
 		}
-		return sqlOf(`do $$ begin raise exception 'passing' using errcode = '40001'; end $$`)(ctx, tx, nil)
+		return paid{}, nil
 	})
+	heard := b.listen()
 	b.start()
 	b.publish(plainJob)
-	b.awaitStatus("pay_1", idemstore.Finished)
-	b.awaitSettled()
-	task, _ := b.find()
-	if task.Duplicates != 1 || b.notes() != "" || len(task.Result) > 0 {
-		t.Errorf("%d duplicates, notes %q, result %s", task.Duplicates, b.notes(), task.Result)
+	taken := await(t, other, "the other claims")
+	if !eventually(t, 10*time.Second, func() bool { return len(heard.about(1)) > 0 }) {
+		t.Error("the message was not handed back")
+	}
+	if task, _ := b.find(); task.Fence != taken.Task.Fence || task.Status != idemstore.Started || b.messages() != 1 || b.notes() != "" || runs.Load() != 1 {
+		t.Errorf("%s, attempt %d, %d messages, notes %q, %d runs", task.Status, task.Attempt, b.messages(), b.notes(), runs.Load())
 	}
 }
 

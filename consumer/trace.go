@@ -78,7 +78,7 @@ func (d *delivery) label(attrs ...attribute.KeyValue) {
 
 // start begins a child span.
 func (e *Engine) start(ctx context.Context, name string, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
-	return e.tracer.Start(ctx, name, labelled(ctx, attrs...))
+	return e.tracer.Start(ctx, name, labelled(ctx, attrs...)) //nolint:spancheck // the caller ends it
 }
 
 // startDelivery begins the span of one delivery, as a child of the publisher's span if the message has one.
@@ -86,6 +86,7 @@ func (e *Engine) startDelivery(ctx context.Context, d *delivery) (context.Contex
 	ctx = context.WithValue(ctx, labelsKey{}, &d.labels)
 	d.labels.add([]attribute.KeyValue{attribute.String(attrKind, d.kind.name)})
 	ctx = propagator.Extract(ctx, headers(d.msg.Headers()))
+	//nolint:spancheck // handle ends it
 	return e.tracer.Start(ctx, spanDeliver, trace.WithSpanKind(trace.SpanKindConsumer), labelled(ctx,
 		attribute.String(attrSystem, "nats"), attribute.String(attrDestination, d.msg.Subject()),
 		attribute.String(attrOperation, "process"),
