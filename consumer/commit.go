@@ -124,7 +124,8 @@ func (a *attempt) saveOf(d decision, c conclusion) (idemstore.Save, error) {
 	if !d.status.Final() || a.kind.commit == nil {
 		return s, nil
 	}
-	return s, a.addWrites(&s, c)
+	err := a.addWrites(&s, c)
+	return s, err
 }
 
 // addResult stores what the handler brought back. Next to an outcome that is not final it counts only if it has
@@ -135,7 +136,7 @@ func (a *attempt) addResult(s *idemstore.Save, result any) error {
 	}
 	id, err := a.idOf(result)
 	if !s.Status.Final() && (err != nil || id == "") {
-		return nil
+		return nil //nolint:nilerr // handlers return an empty result, or a nil one, beside most errors
 	}
 	if err != nil {
 		return fmt.Errorf("take external id: %w", err)
@@ -268,6 +269,7 @@ func (a *attempt) giveBack(ctx context.Context, d decision, c conclusion) settle
 	if d.alert {
 		level = slog.LevelError
 	}
+	//nolint:sloglint // what is one of a few constants
 	a.log.Log(ctx, level, what, "status", string(status), "error", errorText(c.err), "delay", delay)
 	return settlement{verb: nak, delay: delay}
 }

@@ -80,7 +80,7 @@ func TestD10BodiesThatAreNotOneCleanObject(t *testing.T) {
 		{"no digit in the exponent", `{"a":1e+}`, "unexpected character at offset 8"},
 		{"NaN", `{"a":NaN}`, "unexpected character at offset 5"},
 		{"half a word", `{"a":tru}`, "unexpected character at offset 5"},
-		{"word with a tail", `{"a":truely}`, "unexpected character at offset 9"},
+		{"word with a tail", `{"a":trues}`, "unexpected character at offset 9"},
 		{"wrong bracket", `{"a":[1}`, "unexpected character at offset 7"},
 		{"space unknown to JSON", "{\"a\":\u00a01}", "unexpected character at offset 5"},
 	}

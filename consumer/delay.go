@@ -29,6 +29,9 @@ func (p Policy) delay(w wait, c counts) time.Duration {
 	case waitAsked:
 		return max(p.grown(max(c.failures, c.attempts-1), c.jitter), p.clampAsked(c.hint))
 	case waitPoll:
+		if c.hint <= 0 {
+			return p.grown(c.attempts-1, c.jitter)
+		}
 		return max(min(p.clampAsked(c.hint), p.BackoffMax), p.BackoffMin)
 	case waitLong:
 		return p.MisconfiguredWait/2 + spread(p.MisconfiguredWait/2, c.jitter)

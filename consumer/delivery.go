@@ -71,6 +71,7 @@ func (d *delivery) run(ctx context.Context) settlement {
 func (d *delivery) proceed(ctx context.Context, claimed idemstore.Claimed, sent time.Time, j job) settlement {
 	d.describe(claimed)
 	linkTo(d.span, claimed.PreviousTrace) // of a repeat: the attempt that did the work
+	//nolint:exhaustive // answer decides the rest, in a switch over all of them
 	switch claimed.Found {
 	case idemstore.Inserted, idemstore.Perform, idemstore.Ask:
 		return d.attempt(ctx, claimed, sent, j)

@@ -239,9 +239,9 @@ func TestDuplicatesInFlight(t *testing.T) {
 		t.Error("the duplicates were not handed back")
 	}
 	release()
-	task := b.awaitStatus("pay_1", idemstore.Finished)
+	b.awaitStatus("pay_1", idemstore.Finished)
 	b.awaitSettled()
-	task = b.await("pay_1", "replayed", func(task idemstore.Task) bool { return task.Duplicates == 3 })
+	task := b.await("pay_1", "replayed", func(task idemstore.Task) bool { return task.Duplicates == 3 })
 	if task.Attempt != 1 || task.Failures != 0 {
 		t.Errorf("attempt %d, failures %d", task.Attempt, task.Failures)
 	}

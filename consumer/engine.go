@@ -128,7 +128,7 @@ func (e *Engine) insist(ctx context.Context, what string, do func(context.Contex
 		case errors.Is(err, idemstore.ErrSchema), errors.As(err, &fatal):
 			return fmt.Errorf("%s: %w", what, err)
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the end of ctx is no failure
 		}
 		wait := e.config.Policy.delay(waitFailures, counts{failures: min(n, 5)})
 		e.log.WarnContext(ctx, "not ready; waiting", "what", what, "error", err, "again_in", wait)

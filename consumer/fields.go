@@ -90,7 +90,7 @@ var shapes sync.Map
 
 func shapeOf(t reflect.Type) *shape {
 	if known, ok := shapes.Load(t); ok {
-		return known.(*shape)
+		return known.(*shape) //nolint:errcheck // nothing else is stored
 	}
 	s := newShape(t)
 	shapes.Store(t, s)
@@ -108,7 +108,7 @@ func newShape(t reflect.Type) *shape {
 		}
 		t = t.Elem()
 	}
-	switch t.Kind() { // every other kind holds no members
+	switch t.Kind() { //nolint:exhaustive // every other kind holds no members
 	case reflect.Map, reflect.Slice, reflect.Array:
 		return &shape{elem: t.Elem()}
 	case reflect.Struct:

@@ -17,7 +17,7 @@ type (
 	}
 	otherFields struct {
 		Twin  int
-		Third int `json:"bad\\name"`
+		Third int `json:"bad\\name"` //nolint:staticcheck // encoding/json ignores such a name
 	}
 	pointedFields struct{ FromPointer int }
 	namedFields   struct{ Inside int }
@@ -33,7 +33,7 @@ type (
 		Winner int `json:"loser"`
 		secret int
 		Out    int `json:"-"`
-		Dash   int `json:"-,"`
+		Dash   int `json:"-,"` //nolint:staticcheck // this one is called "-"
 		Plain  int
 		List   []thicket
 		Ref    *thicket
@@ -78,6 +78,7 @@ func TestConformLeavesRecursiveTypesAlone(t *testing.T) {
 }
 
 type selfEmbedding struct {
+	//nolint:unused // embedded only to be looked at
 	*selfEmbedding
 	Name string `json:"name"`
 }

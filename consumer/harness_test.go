@@ -298,7 +298,7 @@ func status(code int) http.HandlerFunc {
 
 // noAnswer closes the connection without an answer.
 func noAnswer(w http.ResponseWriter, _ *http.Request) {
-	conn, _, err := w.(http.Hijacker).Hijack()
+	conn, _, err := http.NewResponseController(w).Hijack()
 	if err == nil {
 		_ = conn.Close()
 	}
@@ -328,7 +328,7 @@ func (p *payProvider) do(ctx context.Context, method, query, key string) (paid, 
 	if err != nil {
 		return paid{}, 0, err
 	}
-	defer res.Body.Close()
+	defer func() { _ = res.Body.Close() }()
 	var out paid
 	err = json.NewDecoder(res.Body).Decode(&out)
 	return out, res.StatusCode, err

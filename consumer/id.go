@@ -124,10 +124,10 @@ func idFormOf(data []byte) idForm {
 // MarshalJSON writes the text as a JSON string, also when it was read from an integer. An absent or null id is
 // written as null (the option omitzero leaves an absent one out). Any other id without a text is an error.
 func (id ID) MarshalJSON() ([]byte, error) {
-	switch err := id.check(); err {
-	case nil:
+	switch err := id.check(); {
+	case err == nil:
 		return json.Marshal(id.text)
-	case errIDAbsent, errIDNull:
+	case errors.Is(err, errIDAbsent), errors.Is(err, errIDNull):
 		return []byte("null"), nil
 	default:
 		return nil, err

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 )
 
@@ -108,7 +109,7 @@ func TestIDForgetsItsFormerValue(t *testing.T) {
 	if err := json.Unmarshal([]byte(`null`), &id); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := id.Text(); err != errIDNull {
+	if _, err := id.Text(); !errors.Is(err, errIDNull) {
 		t.Errorf("got %v", err)
 	}
 	if err := id.UnmarshalJSON([]byte(`"half`)); err == nil {

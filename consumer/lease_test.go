@@ -118,7 +118,7 @@ func TestLostBeforeTheSend(t *testing.T) {
 func TestLostWithAResult(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.lost(func(context.Context, *Attempt[payJob], func() (paid, error)) (paid, error) {
+	_ = b.lost(func(context.Context, *Attempt[payJob], func() (paid, error)) (paid, error) {
 		return paid{ID: "pay_7"}, nil
 	})
 	if task := b.untouched(); task.EvidenceID != "pay_7" || !task.Unsure {
@@ -130,7 +130,7 @@ func TestLostWithAResult(t *testing.T) {
 func TestLostWithAnIDNextToAnError(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.lost(func(context.Context, *Attempt[payJob], func() (paid, error)) (paid, error) {
+	_ = b.lost(func(context.Context, *Attempt[payJob], func() (paid, error)) (paid, error) {
 		return paid{ID: "pay_7"}, errors.New("cut")
 	})
 	if task := b.untouched(); task.EvidenceID != "pay_7" {

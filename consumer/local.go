@@ -168,7 +168,8 @@ func (a *attempt) work(ctx context.Context, tx pgx.Tx) (s idemstore.Save, err er
 	}
 	s = a.saveFor(decision{act: saveIt, status: idemstore.Finished}, nil)
 	s.Strict = false // the row has been locked since the claim
-	return s, a.addResult(&s, a.result)
+	err = a.addResult(&s, a.result)
+	return s, err
 }
 
 // brought is what a local job that was rolled back came to.

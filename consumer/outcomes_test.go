@@ -52,7 +52,7 @@ var absentOnce = map[string]string{"first_sent_at": hoursAgo(60), "last_sent_by"
 // nobody listens at the provider's address.
 func nobody(p *payProvider, _ *Kind[payJob, paid]) {
 	closed := httptest.NewUnstartedServer(nil)
-	closed.Listener.Close()
+	_ = closed.Listener.Close()
 	p.server.Close()
 	p.server = closed
 	p.server.URL = "http://" + closed.Listener.Addr().String()
@@ -94,7 +94,7 @@ func declined(w http.ResponseWriter, _ *http.Request) {
 
 // cutChunk closes the connection within a chunk.
 func cutChunk(w http.ResponseWriter, _ *http.Request) {
-	conn, _, err := w.(http.Hijacker).Hijack()
+	conn, _, err := http.NewResponseController(w).Hijack()
 	if err == nil {
 		_, _ = conn.Write([]byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n{\"id\":\"pay"))
 		_ = conn.Close()

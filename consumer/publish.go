@@ -70,6 +70,8 @@ func Publish[J any](ctx context.Context, js jetstream.JetStream, kind JobOf[J], 
 
 // PublishRaw is Publish for a body as it will travel, byte for byte, with headers of its own. A Nats-Msg-Id among
 // them replaces the derived one, and Traceparent is set from ctx unless given.
+//
+//nolint:spancheck // endSpan ends it
 func PublishRaw(ctx context.Context, js jetstream.JetStream, kind Definition, body []byte, header map[string][]string) (Publication, error) {
 	d, err := kind.define()
 	if err != nil {

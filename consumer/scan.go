@@ -120,7 +120,7 @@ func (s *scanner) member(m *node) (err error) {
 		return s.unexpected()
 	}
 	s.space()
-	if err = s.value(m); err != nil {
+	if err := s.value(m); err != nil {
 		return err
 	}
 	s.space()

@@ -128,10 +128,10 @@ func TestTraceLinksAttempts(t *testing.T) {
 	b.pay.then(b.pay.effectThen(noAnswer))
 	b.run()
 	b.publish(plainJob)
-	all, deliveries := delivered(t, spans, 2)
+	all, _ := delivered(t, spans, 2)
 	b.awaitSettled()
 	b.publish(plainJob)
-	_, deliveries = delivered(t, spans, 3)
+	_, deliveries := delivered(t, spans, 3)
 	const (
 		first  = "settle.deliver(settle.claim settle.perform(HTTP POST) settle.save settle.settle)"
 		second = "settle.deliver(settle.claim settle.lookup(HTTP GET) settle.save settle.settle)"
@@ -247,7 +247,7 @@ func TestTraceOfAPanic(t *testing.T) {
 	}
 	text := perform.Status.Description
 	for _, a := range perform.Events[0].Attributes {
-		text += a.Value.Emit()
+		text += a.Value.String()
 	}
 	if !strings.Contains(text, "TestTraceOfAPanic") || strings.Contains(text, "4711") {
 		t.Errorf("the span says %s", text)

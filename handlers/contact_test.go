@@ -163,9 +163,9 @@ func TestEditionCompare(t *testing.T) {
 		{"one version only", 2, late, 0, early, 1, true},
 		{"nothing in both", 2, "", 0, early, 0, false},
 	} {
-		got, comparable := edition(c.av, c.at).compare(edition(c.bv, c.bt))
-		if got != c.want || comparable != c.comparable {
-			t.Errorf("%s: %d %v", c.name, got, comparable)
+		got, ok := edition(c.av, c.at).compare(edition(c.bv, c.bt))
+		if got != c.want || ok != c.comparable {
+			t.Errorf("%s: %d %v", c.name, got, ok)
 		}
 	}
 }

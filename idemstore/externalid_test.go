@@ -166,3 +166,24 @@ func TestSaveExternalIDOfNoTask(t *testing.T) {
 		t.Errorf("%v, want ErrNotFound", err)
 	}
 }
+
+// Late proof of one effect and an answer about another: neither is finished, and both ids are on the row.
+func TestProofAgainstTheAnswer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	lost := b.performing(t, "order_1")
+	b.expire(t, lost.TaskID)
+	current := b.expect(t, idemstore.Ask, claimOf("order_1")).Task.Fence
+	if err := b.SaveExternalID(t.Context(), lost, "ch_late", trace); !errors.Is(err, idemstore.ErrLost) {
+		t.Fatal(err)
+	}
+	if saved, err := b.Save(t.Context(), finished(current)); !errors.Is(err, idemstore.ErrOtherExternalID) {
+		t.Fatalf("saved %+v (%v), want ErrOtherExternalID", saved, err)
+	}
+	b.save(t, idemstore.Save{Fence: current, Kind: kind, Status: idemstore.NeedsReview, MayBeApplied: true, EvidenceID: "ch_1",
+		MaxFailures: 5, Reason: "two effects?", Trace: trace})
+	row := b.task(t, lost.TaskID)
+	if row.Status != idemstore.NeedsReview || row.ExternalID != "ch_1" || row.EvidenceID != "ch_late" || !row.Unsure {
+		t.Errorf("status %s, external id %q, evidence %q, unsure %v", row.Status, row.ExternalID, row.EvidenceID, row.Unsure)
+	}
+}

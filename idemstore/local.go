@@ -152,7 +152,7 @@ func (s *Store) inTx(ctx context.Context, limit time.Duration, f func(*pgx.Conn,
 }
 
 // classifyCommit is classify for a COMMIT of its own. The driver calls a connection that broke while it waited for the
-// answer "closed", and says of that that nothing had been sent; so only the server's word counts.
+// answer "closed", and then says that nothing had been sent; so only the server's word counts.
 func classifyCommit(err error) error {
 	if sqlState(err) == "" {
 		return err

@@ -202,10 +202,19 @@ func (s *Store) refused(ctx context.Context, x Save) ([]Saved, error) {
 		return nil, fmt.Errorf("save: refused, and then: %w", err)
 	case t.Fence == x.Fence && t.Status != Started:
 		return savedAs(t), nil
-	case t.Fence == x.Fence && x.ExternalID != "" && t.ExternalID != "" && t.ExternalID != clean(x.ExternalID):
+	case t.Fence == x.Fence && t.otherID(clean(x.ExternalID)):
 		return nil, fmt.Errorf("save: %w", ErrOtherExternalID)
 	}
 	return nil, fmt.Errorf("save: %w", ErrLost)
+}
+
+// otherID reports whether the row knows another id of the effect, its own or late proof.
+func (t Task) otherID(id string) bool {
+	known := t.ExternalID
+	if known == "" {
+		known = t.EvidenceID
+	}
+	return id != "" && known != "" && known != id
 }
 
 // savedAs answers for a save that was found on the row. Only this attempt can have made it: the token is its own.

@@ -250,7 +250,7 @@ with held as materialized (
 select key_rest from armed`
 
 // save commits the outcomes of attempts. It comes first in its transaction and raises (SQLSTATE ST001) if any of the
-// attempts is not current any more, so that a stale attempt's local rows, which ride in the same
+// attempts is not current any more, or brings a second id, so that a stale attempt's local rows, which ride in the same
 // transaction, are rolled back with it.
 var save = `/* settle:save */
 with want as (
@@ -268,7 +268,7 @@ with want as (
 ), changed as (
   update settle.tasks t set
     status = s.status,
-    external_id = coalesce(t.external_id, h.external_id),
+    external_id = coalesce(t.external_id, h.external_id, case when t.evidence_id <> h.evidence_id then h.evidence_id end),
     unsure = case when s.status in ('finished', 'failed') then t.unsure
                   when s.status = 'unknown' or h.status = 'unknown' then true
                   else t.unsure or h.applied or coalesce(t.external_id, h.external_id, h.evidence_id) is not null end,
@@ -296,6 +296,7 @@ with want as (
   where t.id = h.id and (h.task).attempts = h.attempt and (h.task).token = h.token and (h.task).status = 'started'
     and (not h.strict or (h.task).lease_until > clock_timestamp())
     and (h.external_id is null or (h.task).external_id is null or (h.task).external_id = h.external_id)
+    and (s.status <> 'finished' or h.external_id is null or (h.task).evidence_id is null or (h.task).evidence_id = h.external_id)
   returning h.n, t.id, t.status, t.attempts, t.failures, t.external_id,
     ` + microseconds(`t.next_attempt_at - clock_timestamp()`) + ` as wait, h.status as asked, h.reason, h.trace
 ), noted as (

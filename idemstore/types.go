@@ -246,7 +246,7 @@ type Event struct {
 var (
 	// ErrLost: the fence did not match. The task belongs to another attempt, or is over. Nothing was written.
 	ErrLost = errors.New("task is no longer held by this attempt")
-	// ErrOtherExternalID: the row already has a different external id. Nothing was written.
+	// ErrOtherExternalID: the row already has a different external id, or late proof of one. Nothing was written.
 	ErrOtherExternalID = errors.New("task already has another external id")
 	// ErrNotFound: no such task.
 	ErrNotFound = errors.New("no such task")

@@ -19,7 +19,7 @@ import (
 
 // demoEnvironment is what a demo is run with: a folder for its files, and servers that it must not touch.
 func demoEnvironment(t *testing.T) (env map[string]string, folder string) {
-	folder, err := os.MkdirTemp("", "d") // short: a socket path has a limit
+	folder, err := os.MkdirTemp("", "d") //nolint:usetesting // short: a socket path has a limit
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,6 +69,7 @@ func keepNATS(ctx context.Context, cmd *cli.Command, name string, log *slog.Logg
 	}
 	log = log.With("url", maskURL(address))
 	up, over := make(chan struct{}, 1), make(chan struct{})
+	//nolint:sloglint // the callbacks are given no context, and outlive ctx
 	options = append(options,
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
@@ -103,10 +104,10 @@ func awaitNATS(ctx context.Context, conn *nats.Conn, up, over <-chan struct{}, l
 	remind := time.NewTicker(remindEvery)
 	defer remind.Stop()
 	for {
-		log.Warn("waiting for NATS")
+		log.WarnContext(ctx, "waiting for NATS")
 		select {
 		case <-up:
-			log.Info("NATS is there")
+			log.InfoContext(ctx, "NATS is there")
 			return nil
 		case <-over:
 			// The client gives up only where it was refused: wrong credentials.

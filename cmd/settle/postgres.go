@@ -61,7 +61,7 @@ func openPool(ctx context.Context, cmd *cli.Command, application string, wait bo
 		return pool.Ping(ctx)
 	}
 	if wait {
-		err = untilReady(ctx, log.With("url", maskURL(cmd.String("database-url"))), "Postgres", ping)
+		err = untilReady(ctx, log.With("url", maskURL(cmd.String("database-url"))), ping)
 	} else {
 		err = ping(ctx)
 	}
@@ -89,7 +89,7 @@ func refusedForGood(err error) bool {
 
 // untilReady tries until it works, ctx ends, or the answer is for good. It says that it waits at the first
 // failure and every half minute, and that it is over if it had waited.
-func untilReady(ctx context.Context, log *slog.Logger, what string, try func(context.Context) error) error {
+func untilReady(ctx context.Context, log *slog.Logger, try func(context.Context) error) error {
 	backoff := retry.WithCappedDuration(waitLongest, retry.WithJitterPercent(20, retry.NewExponential(waitFirst)))
 	var said time.Time
 	err := retry.Do(ctx, backoff, func(ctx context.Context) error {
@@ -99,12 +99,12 @@ func untilReady(ctx context.Context, log *slog.Logger, what string, try func(con
 		}
 		if time.Since(said) >= remindEvery {
 			said = time.Now()
-			log.Warn("waiting for "+what, "error", err)
+			log.WarnContext(ctx, "waiting for Postgres", "error", err)
 		}
 		return retry.RetryableError(err)
 	})
 	if err == nil && !said.IsZero() {
-		log.Info(what + " is there")
+		log.InfoContext(ctx, "Postgres is there")
 	}
 	return err
 }

@@ -41,6 +41,6 @@ func runProvider(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	log.Info("the stand-in provider listens", "url", url)
+	log.InfoContext(ctx, "the stand-in provider listens", "url", url)
 	return server.Run(ctx)
 }

@@ -123,7 +123,8 @@ func parseJob(text []byte) (job, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return j, errors.New("something follows the JSON object")
 	}
-	return j, j.complete()
+	err := j.complete()
+	return j, err
 }
 
 func (j *job) member(dec *json.Decoder, name string) error {

@@ -85,7 +85,7 @@ func TestWrongUseExitsWith2AndOneLine(t *testing.T) {
 		args []string
 		says []string
 	}{
-		"unknown command":       {nil, []string{"wrok"}, []string{"wrok", "settle --help"}},
+		"unknown command":       {nil, []string{"wrok"}, []string{"wrok", "settle --help"}}, //nolint:misspell // on purpose
 		"unknown verb":          {nil, []string{"tasks", "delete"}, []string{"delete"}},
 		"unknown flag":          {nil, []string{"work", "--slot", "5"}, []string{"-slot", "settle work --help"}},
 		"argument too many":     {nil, []string{"work", "now"}, []string{"now"}},

@@ -62,7 +62,7 @@ func workWith(ctx context.Context, cmd *cli.Command, m makings) error {
 
 	config := engineConfig(cmd)
 	config.Logger, config.TracerProvider = log, tracing.TracerProvider()
-	log.Info("starting", "version", build.Read().Version, "kinds", len(kinds))
+	log.InfoContext(ctx, "starting", "version", build.Read().Version, "kinds", len(kinds))
 	return stopped(ctx, connectAndRun(ctx, cmd, config, kinds, probes, m))
 }
 
@@ -94,7 +94,7 @@ func runEngine(ctx context.Context, pool *pgxpool.Pool, js jetstream.JetStream, 
 	probes.readyWhen(engine.Ready)
 	switch err = engine.Run(ctx); {
 	case err == nil:
-		config.Logger.Info("stopped")
+		config.Logger.InfoContext(ctx, "stopped")
 	case ctx.Err() == nil:
 		return wrongUse("%w", err) // it waits for everything but settings that cannot work
 	}

@@ -14,7 +14,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"os"
 	"runtime/pprof"
@@ -42,7 +41,8 @@ func main() {
 	if err := profiled(*profile, func() error {
 		return run(context.Background(), os.Stdout, *jobs, *rounds, *slots, *only)
 	}); err != nil {
-		log.Fatal(err)
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
 	}
 }
 

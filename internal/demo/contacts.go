@@ -22,7 +22,7 @@ func contactEvents(r *rand.Rand, n int) (jobs []job) {
 		for version := 1; version <= newestVersion; version++ {
 			event := fmt.Sprintf("evt_%d", 10*source+version)
 			jobs = append(jobs, job{kind: contactKind, key: fmt.Sprintf("crm_contact_%d/%s", source, event), id: fmt.Sprintf("%d/%s", source, event),
-				body: fmt.Sprintf(`{"source_id":"%d","event_id":"%s","version":%d,"name":"Name %d","email":"c%d@example.com"}`,
+				body: fmt.Sprintf(`{"source_id":"%d","event_id":%q,"version":%d,"name":"Name %d","email":"c%d@example.com"}`,
 					source, event, version, version, source),
 				repeat: aRepeat(r)})
 		}

@@ -83,14 +83,14 @@ func (j job) act() int {
 func charge(r *rand.Rand, n int) job {
 	id := fmt.Sprint(n)
 	return job{kind: chargeKind, key: "order_" + id, id: id,
-		body: fmt.Sprintf(`{"order_id":"%s","customer_id":"c_%d","amount":%d,"currency":"EUR"}`, id, 10+r.IntN(20), 100*(1+r.IntN(99)))}
+		body: fmt.Sprintf(`{"order_id":%q,"customer_id":"c_%d","amount":%d,"currency":"EUR"}`, id, 10+r.IntN(20), 100*(1+r.IntN(99)))}
 }
 
 func report(r *rand.Rand, n int) job {
 	types := []string{"daily", "weekly", "monthly"}
 	id := fmt.Sprint(n)
 	return job{kind: reportKind, key: "report-task-" + id, id: id,
-		body: fmt.Sprintf(`{"task_id":%s,"report_type":"%s"}`, id, types[r.IntN(len(types))])}
+		body: fmt.Sprintf(`{"task_id":%s,"report_type":%q}`, id, types[r.IntN(len(types))])}
 }
 
 // chooseVictims picks different jobs for each misfortune: a kill and a timeout per kind, and a freeze.

@@ -73,7 +73,8 @@ func TestRunDrains(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
-	if _, err := client.Get(url + "/stats"); err == nil {
+	if response, err := client.Get(url + "/stats"); err == nil {
+		response.Body.Close()
 		t.Error("it still serves")
 	}
 }
