@@ -76,7 +76,7 @@ func TestAskVerdicts(t *testing.T) {
 			term
 			needs_review: the provider was asked: it has other content, or two effects (pay_7)`},
 		{name: "still running", row: oldRow, set: looks(status(202)), want: `
-			unknown attempt 2, unsure, wait short
+			unknown attempt 2, unsure, wait backoff
 			W=0 E=0 asks=1
 			nak kept
 			unknown: the provider was asked: still under way`},
@@ -119,7 +119,7 @@ func TestAskVerdicts(t *testing.T) {
 			nak kept
 			unknown: the provider was asked and cannot tell`},
 		{name: "another verdict clears the first absent", row: and(oldKey, "absent_at", hoursAgo(1)), set: looks(status(202)), want: `
-			unknown attempt 2, unsure, wait short
+			unknown attempt 2, unsure, wait backoff
 			W=0 E=0 asks=1
 			nak kept
 			unknown: the provider was asked: still under way`},
