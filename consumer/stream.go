@@ -50,6 +50,9 @@ func (e *Engine) bind(ctx context.Context, k *kind) (jetstream.Consumer, error) 
 	if cons := k.consumer.Load(); cons != nil && k.bound.Load() {
 		return *cons, nil
 	}
+	if k.consumer.Load() != nil {
+		e.rest(ctx, beforeRebind)
+	}
 	cons, err := e.findOrCreate(ctx, k)
 	if err != nil {
 		e.pauseAfter(ctx, k, err)
@@ -121,14 +124,24 @@ func (e *Engine) adopt(ctx context.Context, k *kind, c jetstream.ConsumerConfig)
 	return nil
 }
 
+// beforeRebind lets a server finish the deletion of a consumer. One that is made again within milliseconds was seen to
+// come back with the state of the deleted one (nats-server 2.15.2): messages that it had delivered then count as on
+// their way, and come only after an AckWait.
+const beforeRebind = 500 * time.Millisecond
+
 // pauseAfter keeps a failing bind from spinning.
 func (e *Engine) pauseAfter(ctx context.Context, k *kind, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	e.log.WarnContext(ctx, "consumer not bound", "kind", k.name, "error", err)
+	e.rest(ctx, time.Second)
+}
+
+// rest waits for d, or until ctx ends.
+func (e *Engine) rest(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
-	case <-e.after(time.Second):
+	case <-e.after(d):
 	}
 }
