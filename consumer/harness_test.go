@@ -75,10 +75,22 @@ func (b *bench) run() (stop func()) {
 // serve is run for kinds of the test's own, and also returns the engine.
 func (b *bench) serve(kinds ...Definition) (e *Engine, stop func()) {
 	b.t.Helper()
+	e = b.engine(kinds...)
+	return e, b.runEngine(e)
+}
+
+// engine makes an engine that a test may still change before it runs.
+func (b *bench) engine(kinds ...Definition) *Engine {
+	b.t.Helper()
 	e, err := New(b.pool, b.js, b.conf, kinds...)
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	return e
+}
+
+func (b *bench) runEngine(e *Engine) (stop func()) {
+	b.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx) }()
@@ -92,7 +104,7 @@ func (b *bench) serve(kinds ...Definition) (e *Engine, stop func()) {
 		})
 	}
 	b.t.Cleanup(stop)
-	return e, stop
+	return stop
 }
 
 func (b *bench) publish(body string) {
