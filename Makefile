@@ -51,6 +51,7 @@ vet: ## go vet, also of the build without the embedded broker
 tidy: ## tidy every go.mod
 	$(GO) mod tidy
 	$(GO) -C internal/e2e mod tidy
+	$(GO) -C internal/outside mod tidy
 	$(GO) -C $(LINTMOD) mod tidy
 
 fuzz: ## run each fuzz target for FUZZTIME (10s)
