@@ -27,18 +27,29 @@ func tasksCommand() *cli.Command {
 }
 
 func tasksListCommand() *cli.Command {
+	flags := []cli.Flag{
+		databaseFlag(), jsonFlag(),
+		&cli.StringFlag{Name: "kind", Usage: "only tasks of this `KIND`"},
+		&cli.StringFlag{Name: "status", Usage: "only tasks in this `STATUS`: " + strings.Join(statusNames(), ", "), Validator: knownStatus},
+		&cli.IntFlag{Name: "limit", Usage: "at most `N` tasks or messages", Value: 100, Validator: positive[int]},
+		&cli.Int64Flag{Name: "after", Usage: "only tasks with an id above `ID`: the next page", DefaultText: "all"},
+		&cli.BoolFlag{Name: "unrouted", Usage: "instead, list the messages that no consumer is given; needs NATS, not Postgres"},
+	}
 	return &cli.Command{
 		Name:  "list",
-		Usage: "list tasks by ascending id",
-		Flags: []cli.Flag{
-			databaseFlag(), jsonFlag(),
-			&cli.StringFlag{Name: "kind", Usage: "only tasks of this `KIND`"},
-			&cli.StringFlag{Name: "status", Usage: "only tasks in this `STATUS`: " + strings.Join(statusNames(), ", "), Validator: knownStatus},
-			&cli.IntFlag{Name: "limit", Usage: "at most `N` tasks", Value: 100, Validator: positive[int]},
-			&cli.Int64Flag{Name: "after", Usage: "only tasks with an id above `ID`: the next page", DefaultText: "all"},
-		},
-		Action: action(0, 0, withStore(listTasks)),
+		Usage: "list tasks by ascending id, or the messages that none will come of",
+		Description: `A message whose subject no consumer filters stays in the stream and is never delivered. --unrouted counts such
+messages, says why they are stuck and leaves them alone.`,
+		Flags:  append(flags, natsFlags()...),
+		Action: action(0, 0, list),
 	}
+}
+
+func list(ctx context.Context, cmd *cli.Command) error {
+	if cmd.Bool("unrouted") {
+		return listUnrouted(ctx, cmd)
+	}
+	return withStore(listTasks)(ctx, cmd)
 }
 
 // withStore gives a command the table.

@@ -110,6 +110,8 @@ func TestWrongUseExitsWith2AndOneLine(t *testing.T) {
 		"unusable address":      {with("SETTLE_HTTP_ADDR", "nowhere"), []string{"work"}, []string{"SETTLE_HTTP_ADDR"}},
 		"unknown status":        {servers, []string{"tasks", "list", "--status", "gone"}, []string{"status", "needs_review"}},
 		"no limit":              {servers, []string{"tasks", "list", "--limit", "0"}, []string{"limit"}},
+		"unrouted, no NATS":     {map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/x"}, []string{"tasks", "list", "--unrouted"}, []string{"NATS_URL"}},
+		"unrouted by status":    {servers, []string{"tasks", "list", "--unrouted", "--status", "failed"}, []string{"--status", "--unrouted"}},
 		"missing input":         {servers, []string{"publish", "no-such-file"}, []string{"no-such-file"}},
 	} {
 		t.Run(name, func(t *testing.T) {
