@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"handlers": {own("consumer"), "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn"},
 	"cmd/settle": slices.Concat(tracing, []string{module, own("consumer"), own("handlers"), own("idemstore"),
 		own("internal/build"), own("internal/demo"), own("internal/devenv"), own("internal/provider"), own("internal/telemetry"),
-		nats, pgx, "github.com/sethvargo/go-retry", "github.com/urfave/cli/v3"}),
+		nats, pgx, "github.com/schollz/progressbar/v3", "github.com/sethvargo/go-retry", "github.com/urfave/cli/v3"}),
 
 	"internal/build":    nil,
 	"internal/demo":     {own("consumer"), own("idemstore"), own("internal/devenv"), own("internal/provider"), nats, pgx},

@@ -30,6 +30,8 @@ func publishCommand() *cli.Command {
 {"kind": "payment.charge", "body": {...}, "headers": {...}}, or with --kind a body alone. Bodies are published
 byte for byte. Publishing the same job again is harmless.
 
+Shows its progress on standard error if that is a terminal and --json is not given.
+
 Outcomes: stored; duplicate (the stream had it already); unknown (not confirmed: publish it again); refused.
 Exit code 1 if any job was refused or is unknown.`,
 		Flags:  flags,
@@ -71,7 +73,11 @@ func publish(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	p := publisher{kinds: known, only: cmd.String("kind"), send: sender(js)}
-	return p.run(ctx, inputs, newReport(cmd.Root().Writer, cmd.Bool("json")))
+	out := newReport(cmd.Root().Writer, cmd.Bool("json"))
+	if !cmd.Bool("json") && isTerminal(os.Stderr) {
+		out.progress = newProgress(os.Stderr, sizeOf(inputs))
+	}
+	return p.run(ctx, inputs, out)
 }
 
 // knownKinds are the kinds of this build by name.

@@ -18,6 +18,7 @@ const maxLine = 1<<20 + 64<<10
 type line struct {
 	number  int
 	text    []byte
+	size    int // in the input, its end included
 	tooLong bool
 }
 
@@ -73,6 +74,7 @@ func readLine(r *bufio.Reader) (line, error) {
 	var l line
 	for {
 		part, err := r.ReadSlice('\n')
+		l.size += len(part)
 		if len(l.text)+len(part) > maxLine {
 			l.text, l.tooLong = nil, true
 		}

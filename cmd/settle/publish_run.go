@@ -26,6 +26,8 @@ type answer struct {
 	Sequence uint64 `json:"sequence,omitempty"`
 	Reason   string `json:"reason,omitempty"`
 	Detail   string `json:"detail,omitempty"`
+
+	size int // of the line
 }
 
 // publisher publishes lines concurrently and answers in their order.
@@ -67,7 +69,7 @@ func (p *publisher) dispatch(ctx context.Context, inputs []input, pending chan<-
 			go func() {
 				defer func() { <-atOnce }()
 				answered := p.answer(ctx, l)
-				answered.File, answered.Line = in.name, l.number
+				answered.File, answered.Line, answered.size = in.name, l.number, l.size
 				a <- answered
 			}()
 			pending <- a
@@ -99,6 +101,8 @@ type report struct {
 	w      io.Writer
 	json   *json.Encoder // nil: plain text
 	counts map[string]int
+
+	progress *progress // nil: none is shown
 }
 
 func newReport(w io.Writer, asJSON bool) *report {
@@ -111,6 +115,7 @@ func newReport(w io.Writer, asJSON bool) *report {
 
 func (r *report) add(a answer) error {
 	r.counts[a.Outcome]++
+	defer r.progress.done(a.size)
 	if r.json != nil {
 		return r.json.Encode(a)
 	}
@@ -125,12 +130,14 @@ func (r *report) add(a answer) error {
 	if a.Detail != "" {
 		text += ": " + printable(a.Detail)
 	}
+	r.progress.clear()
 	_, err := fmt.Fprintln(r.w, text)
 	return err
 }
 
 // end prints the totals and makes refused and unknown jobs an error.
 func (r *report) end() error {
+	r.progress.end()
 	stored, duplicate := r.counts[consumer.Stored.String()], r.counts[consumer.Duplicate.String()]
 	unknown, refused := r.counts[consumer.NotKnown.String()], r.counts[outcomeRefused]
 	if r.json == nil {
