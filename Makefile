@@ -11,7 +11,7 @@ JAEGER    := bin/jaeger
 JAEGERMOD := internal/tools/jaeger
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test
+.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,8 +37,13 @@ jaeger: $(JAEGER) ## run Jaeger on the loopback interface, for make demo ARGS='-
 	$(JAEGER) --config $(JAEGERMOD)/jaeger.yaml
 
 jaeger-test: $(JAEGER) $(if $(DATABASE_URL),,postgres) ## find the spans of killed and late jobs in a real Jaeger
-	$(GO) -C internal/e2e vet ./...
-	$(GO) -C internal/e2e test -count=1 ./...
+	$(GO) -C internal/e2e vet .
+	$(GO) -C internal/e2e test -count=1 .
+
+# A PgBouncer that is missing fails them, with the command that installs it.
+pooler-test: $(if $(DATABASE_URL),,postgres) ## run the program behind a real PgBouncer, which has to be installed
+	$(GO) -C internal/e2e vet ./pooler
+	$(GO) -C internal/e2e test -count=1 ./pooler
 
 fmt: ## format the code
 	gofmt -s -w .

@@ -73,8 +73,8 @@ func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definiti
 
 // Run serves until ctx ends, and then drains: it stops taking messages, gives back what has sent nothing, waits up
 // to Config.DrainTimeout for the rest, saves and acks, and returns nil. It returns early with an error only where
-// it cannot serve at all: a wrong schema, a consumer whose settings are unsafe, clashing key prefixes. A database
-// or broker that is away is waited for. Run blocks and may be called once.
+// it cannot serve at all: a wrong schema, a pooler that does not keep the pool's prepared statements, a consumer whose
+// settings are unsafe, clashing key prefixes. A database or broker that is away is waited for. Run blocks and may be called once.
 func (e *Engine) Run(ctx context.Context) error {
 	if !e.running.CompareAndSwap(false, true) {
 		return errors.New("consumer: Run was called twice")
@@ -98,12 +98,13 @@ func (e *Engine) Run(ctx context.Context) error {
 	return err
 }
 
-// prepare makes sure of schema, prefixes, streams and consumers. It waits for servers that are away.
+// prepare makes sure of exec mode, schema, prefixes, streams and consumers. It waits for servers that are away.
 func (e *Engine) prepare(ctx context.Context) error {
 	steps := []struct {
 		what string
 		do   func(context.Context) error
 	}{
+		{"pooler", e.store.CheckExecMode}, // first: any other statement may be the one that fails
 		{"schema", e.store.CheckSchema},
 		{"key prefixes", e.ownPrefixes},
 		{"streams", func(ctx context.Context) error { return EnsureStreams(ctx, e.js, e.config) }},
@@ -125,7 +126,7 @@ func (e *Engine) insist(ctx context.Context, what string, do func(context.Contex
 		switch {
 		case err == nil:
 			return nil
-		case errors.Is(err, idemstore.ErrSchema), errors.As(err, &fatal):
+		case errors.Is(err, idemstore.ErrSchema), errors.Is(err, idemstore.ErrExecMode), errors.As(err, &fatal):
 			return fmt.Errorf("%s: %w", what, err)
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // the end of ctx is no failure

@@ -254,6 +254,8 @@ var (
 	ErrPrefixTaken = errors.New("key prefix clashes with another kind's")
 	// ErrSchema: the database has no schema, or another version of it.
 	ErrSchema = errors.New("database schema does not fit this build")
+	// ErrExecMode: behind this pooler the exec mode of the pool would fail now and then.
+	ErrExecMode = errors.New("unsupported exec mode")
 )
 
 // LocalRowsError reports that the database refused a handler's own rows or events for what they say (SQLSTATE

@@ -26,6 +26,7 @@ func migrate(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
+	prepareNothing(cmd, config)
 	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	if err != nil {
 		return fmt.Errorf("connect to Postgres: %w", err)

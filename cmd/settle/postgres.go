@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/sethvargo/go-retry"
@@ -44,12 +45,23 @@ func postgresConfig(cmd *cli.Command, application string) (*pgxpool.Config, erro
 	return config, nil
 }
 
+// prepareNothing is for commands that run few statements once: behind a pooler a prepared one would be in the way of the
+// next run of the command. It leaves the exec mode that DATABASE_URL names.
+func prepareNothing(cmd *cli.Command, config *pgxpool.Config) {
+	if !strings.Contains(cmd.String("database-url"), "default_query_exec_mode") {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+}
+
 // openPool returns a pool that has reached Postgres once. With wait it keeps trying while Postgres is down, and
 // says so; otherwise the first failure is the answer. The caller closes the pool.
 func openPool(ctx context.Context, cmd *cli.Command, application string, wait bool, log *slog.Logger) (*pgxpool.Pool, error) {
 	config, err := postgresConfig(cmd, application)
 	if err != nil {
 		return nil, err
+	}
+	if !wait {
+		prepareNothing(cmd, config)
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
@@ -81,10 +93,12 @@ func postgresError(err error) error {
 	return err
 }
 
-// refusedForGood reports whether Postgres answered that the login or the database is wrong (classes 28 and 3D).
+// refusedForGood reports whether Postgres answered that the login or the database is wrong (classes 28 and 3D), or a
+// pooler that it does not take a parameter of DATABASE_URL. PgBouncer's code for that stands for passing troubles too.
 func refusedForGood(err error) bool {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "28") || pg.Code == "3D000")
+	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "28") || pg.Code == "3D000" ||
+		pg.Code == "08P01" && strings.HasPrefix(pg.Message, "unsupported startup parameter"))
 }
 
 // untilReady tries until it works, ctx ends, or the answer is for good. It says that it waits at the first
