@@ -121,7 +121,7 @@ func TestTraceOfOneJob(t *testing.T) {
 
 // D-42: each attempt has a span of its own, and attempt n links to attempt n-1. A repeat links to the attempt that did
 // the work (D-01).
-func TestTraceLinksAttempts(t *testing.T) {
+func TestD42AttemptsAreLinked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	spans := b.trace()
@@ -198,7 +198,7 @@ func linked(t *testing.T, d tracetest.SpanStub, to ...tracetest.SpanStub) {
 }
 
 // D-42: both spellings lead to the publisher; none, or nonsense, gives a trace of its own and no error.
-func TestTraceHeaders(t *testing.T) {
+func TestD42PublishersTrace(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	spans := b.trace()
