@@ -33,11 +33,10 @@ const planForKeys = `set_config('plan_cache_mode', 'force_generic_plan', true), 
        set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
        set_config('enable_mergejoin', 'off', true)`
 
-// planFreely gives a handler's statements the planner's defaults.
+// planFreely gives a handler's statements the planner's defaults, but for jit: a server may have that off.
 const planFreely = `/* settle:plan-freely */
-select set_config('plan_cache_mode', 'auto', true), set_config('jit', 'on', true),
-       set_config('enable_seqscan', 'on', true), set_config('enable_hashjoin', 'on', true),
-       set_config('enable_mergejoin', 'on', true)`
+select set_config('plan_cache_mode', 'auto', true), set_config('enable_seqscan', 'on', true),
+       set_config('enable_hashjoin', 'on', true), set_config('enable_mergejoin', 'on', true)`
 
 // planAgain is for the save after a handler's statements.
 const planAgain = `/* settle:plan-again */ select ` + planForKeys
