@@ -58,7 +58,8 @@ func (w *Writes) Exec(sql string, args ...any) {
 }
 
 // Emit queues an event ("events.payment.charged") or a follow-up job ("jobs.receipt.send"). It is written with
-// the result and published after the commit, at least once, with a stable id made of task, subject and key.
+// the result into settle.outbox, once per task, subject and key, however often Commit runs. The relay that publishes
+// from there is not part of this version.
 func (w *Writes) Emit(subject, key string, payload any) {
 	w.emits = append(w.emits, emit{subject, key, payload})
 }

@@ -124,7 +124,7 @@ func (a *attempt) judgeCheck(ctx context.Context, err error) outcome {
 	return outcomeNotSent
 }
 
-// perform runs the handler under the total deadline, with the gate open. keyRest is the moment until which the
+// perform runs the handler under the total deadline, with the gate open. keyUntil is the moment until which the
 // provider's key protects a resend; zero if the send does not rest on it.
 func (a *attempt) perform(ctx context.Context, keyUntil time.Time) settlement {
 	a.deadline = now().Add(a.kind.policy.Deadline)

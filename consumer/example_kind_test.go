@@ -20,7 +20,8 @@ type Job struct {
 
 // Charge is what the provider answers, and what every repeat of the job gets.
 type Charge struct {
-	ID string `json:"id"`
+	ID     string `json:"id"`
+	Status string `json:"status,omitempty"`
 }
 
 // Client speaks to the provider. Its HTTP client must send through consumer.Transport.
@@ -95,6 +96,8 @@ func charge(api *Client) consumer.Kind[Job, Charge] {
 				return c, consumer.Absent, nil
 			case err != nil:
 				return c, consumer.CannotTell, err
+			case c.Status == "declined": // it was asked for, and no money moved
+				return c, consumer.FoundRefused, nil
 			}
 			return c, consumer.Found, nil
 		},

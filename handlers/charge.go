@@ -72,7 +72,7 @@ func Charge(api *Client, o ChargeOptions) consumer.Kind[ChargeJob, ChargeResult]
 		Contract: consumer.Contract{
 			Effect:    "one charge of the order's amount at the payment provider",
 			Rows:      "shop.orders (status, charge_id) and shop.payments, in the transaction of the result",
-			Success:   "the provider reports the charge as succeeded; the order is then paid, and events.payment.charged goes out",
+			Success:   "the provider reports the charge as succeeded; the order is then paid, and events.payment.charged is in the outbox",
 			SecondRun: "returns the stored charge; an order that is already paid is not charged again",
 			StopRule: "a declined card ends the job as failed. A person decides about an unknown order, an amount, currency or customer " +
 				"other than the order's, an answer that contradicts the job, and an outcome that nobody can tell within the limits",
