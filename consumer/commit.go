@@ -97,7 +97,7 @@ const saveAgain = 200 * time.Millisecond
 func (a *attempt) saveFor(d decision, cause error) idemstore.Save {
 	s := idemstore.Save{
 		Fence: a.task.Fence, Kind: a.task.Kind, Key: a.task.Key, Strict: a.kind.policy.Lease == Strict,
-		Status: d.status, MayBeApplied: d.applied, Reason: d.why, Trace: a.trace,
+		Status: d.status, Cause: d.cause, MayBeApplied: d.applied, Reason: d.why, Trace: a.trace,
 		Cost: d.cost, MaxFailures: a.kind.policy.MaxFailures, Retention: a.kind.policy.Retention,
 		LastError: errorText(cause), ErrorClass: errorClassOf(cause),
 	}

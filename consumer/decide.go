@@ -140,7 +140,8 @@ const (
 type decision struct {
 	act    act
 	status idemstore.Status
-	cost   int // failures
+	cause  idemstore.Cause // of needs_review
+	cost   int             // failures
 	wait   wait
 	// settled delays the next attempt to the moment when "absent" may count, where a resend cannot rest on the key.
 	settled bool
@@ -199,13 +200,13 @@ func decideOutcome(f outcomeFacts) decision {
 	case outcomeDone:
 		return decision{act: saveIt, status: idemstore.Finished, applied: true}
 	case outcomeTwoEffects:
-		return decision{act: saveIt, status: idemstore.NeedsReview, applied: true, alert: true,
+		return decision{act: saveIt, status: idemstore.NeedsReview, cause: idemstore.CauseTwoEffects, applied: true, alert: true,
 			why: "two effects? the provider answered with another id than the one on the row"}
 	case outcomeUnbooked:
-		return decision{act: saveIt, status: idemstore.NeedsReview, applied: true, alert: true,
+		return decision{act: saveIt, status: idemstore.NeedsReview, cause: idemstore.CauseNotBooked, applied: true, alert: true,
 			why: "done at the provider, not booked here"}
 	case outcomeUnbookedRefusal:
-		return decision{act: saveIt, status: idemstore.NeedsReview, applied: true, alert: true,
+		return decision{act: saveIt, status: idemstore.NeedsReview, cause: idemstore.CauseRefusalUnbooked, applied: true, alert: true,
 			why: "refused by the provider, not booked here"}
 	case outcomeAccepted:
 		return decision{act: saveIt, status: idemstore.Unknown, applied: true, wait: waitPoll,
@@ -225,7 +226,7 @@ func decideOutcome(f outcomeFacts) decision {
 		return decision{act: saveIt, status: idemstore.Unknown, applied: true, wait: waitLong, alert: true,
 			why: "the provider cannot be used as configured"}
 	case outcomeConflict:
-		return decision{act: saveIt, status: idemstore.NeedsReview, applied: f.sent, alert: true,
+		return decision{act: saveIt, status: idemstore.NeedsReview, cause: idemstore.CauseConflict, applied: f.sent, alert: true,
 			why: "contradictory data or a missing record"}
 	case outcomeLost:
 		return decision{act: nothing}
@@ -259,19 +260,19 @@ type askFacts struct {
 
 // decideAsk is the look-up table.
 func decideAsk(f askFacts) decision {
-	review := func(why string) decision {
-		return decision{act: saveIt, status: idemstore.NeedsReview, alert: true, why: why}
+	review := func(cause idemstore.Cause, why string) decision {
+		return decision{act: saveIt, status: idemstore.NeedsReview, cause: cause, alert: true, why: why}
 	}
 	later := func(w wait, why string) decision {
 		return decision{act: saveIt, status: idemstore.Unknown, wait: w, why: why}
 	}
 	switch {
 	case !f.lookup && f.knownID:
-		return review("the provider has an id for it, and this kind has no look-up")
+		return review(idemstore.CauseNoLookup, "the provider has an id for it, and this kind has no look-up")
 	case !f.lookup && f.keyed && f.young:
 		return decision{act: sendIt, why: "no look-up; sent again under the same key, which the provider still keeps"}
 	case !f.lookup:
-		return review("may have been applied; this kind has no look-up and the key no longer protects a resend")
+		return review(idemstore.CauseNoLookup, "may have been applied; this kind has no look-up and the key no longer protects a resend")
 	}
 	switch f.verdict {
 	case Found:
@@ -279,7 +280,7 @@ func decideAsk(f askFacts) decision {
 	case FoundRefused:
 		return decision{act: saveIt, status: idemstore.Failed, why: "the provider was asked: it refused"}
 	case Contradictory:
-		return review("the provider was asked: it has other content, or two effects")
+		return review(idemstore.CauseContradictory, "the provider was asked: it has other content, or two effects")
 	case Running:
 		return later(waitPoll, "the provider was asked: still under way")
 	case Absent:
@@ -291,10 +292,10 @@ func decideAsk(f askFacts) decision {
 
 // decideAbsent: "the provider does not know it" permits a resend only under a young key, or once it is settled,
 // read twice, and permitted.
-func decideAbsent(f askFacts, review func(string) decision, later func(wait, string) decision) decision {
+func decideAbsent(f askFacts, review func(idemstore.Cause, string) decision, later func(wait, string) decision) decision {
 	switch {
 	case f.knownID:
-		return review("the provider does not know an effect whose id it once gave")
+		return review(idemstore.CauseVanished, "the provider does not know an effect whose id it once gave")
 	case f.keyed && f.young:
 		return decision{act: sendIt, why: "the provider does not know it; sent again under the same key"}
 	case !f.settled:
@@ -308,5 +309,5 @@ func decideAbsent(f askFacts, review func(string) decision, later func(wait, str
 	case f.permitted:
 		return decision{act: sendIt, why: "the provider does not know it, twice and settled; sent again as permitted"}
 	}
-	return review("the provider does not know it; resend or resolve?")
+	return review(idemstore.CauseAbsent, "the provider does not know it; resend or resolve?")
 }

@@ -97,9 +97,9 @@ var outcomeNames = map[outcome]string{outcomeUnknown: "unknown", outcomeDone: "d
 const performTable = `
 outcome          unsure replays sent | decision
 done             -      -       -    | save finished applied
-two-effects      -      -       -    | save needs_review alert applied
-unbooked         -      -       -    | save needs_review alert applied
-unbooked-refusal -      -       -    | save needs_review alert applied
+two-effects      -      -       -    | save needs_review two_effects alert applied
+unbooked         -      -       -    | save needs_review not_booked alert applied
+unbooked-refusal -      -       -    | save needs_review refusal_not_booked alert applied
 accepted         -      -       -    | save unknown poll applied
 refused          no     -       -    | save failed applied
 refused          yes    yes     -    | save failed applied
@@ -110,8 +110,8 @@ drained          -      -       -    | give back short
 cut-short        -      -       -    | save unknown short applied settled
 misconfigured    -      -       -    | save unknown long alert applied
 unknown          -      -       -    | save unknown +1 asked applied settled
-conflict         -      -       no   | save needs_review alert
-conflict         -      -       yes  | save needs_review alert applied
+conflict         -      -       no   | save needs_review conflict alert
+conflict         -      -       yes  | save needs_review conflict alert applied
 lost             -      -       -    | nothing
 `
 
@@ -142,20 +142,20 @@ func allOutcomeFacts(yield func(outcomeFacts) bool) {
 // The look-up table. "known" is an external id, or late proof of one.
 const askTable = `
 lookup verdict       known keyed young settled seen permitted | decision
-no     -             yes   -     -     -       -    -         | save needs_review alert
+no     -             yes   -     -     -       -    -         | save needs_review no_lookup alert
 no     -             no    yes   yes   -       -    -         | send
-no     -             no    -     -     -       -    -         | save needs_review alert
+no     -             no    -     -     -       -    -         | save needs_review no_lookup alert
 yes    found         -     -     -     -       -    -         | save finished
 yes    found-refused -     -     -     -       -    -         | save failed
-yes    contradictory -     -     -     -       -    -         | save needs_review alert
+yes    contradictory -     -     -     -       -    -         | save needs_review contradictory alert
 yes    running       -     -     -     -       -    -         | save unknown poll
 yes    cannot-tell   -     -     -     -       -    -         | save unknown asked
-yes    absent        yes   -     -     -       -    -         | save needs_review alert
+yes    absent        yes   -     -     -       -    -         | save needs_review vanished alert
 yes    absent        no    yes   yes   -       -    -         | send
 yes    absent        no    -     -     no      -    -         | save unknown attempts settled
 yes    absent        no    -     -     yes     no   -         | save unknown reading absent-now
 yes    absent        no    -     -     yes     yes  yes       | send
-yes    absent        no    -     -     yes     yes  no        | save needs_review alert
+yes    absent        no    -     -     yes     yes  no        | save needs_review absent alert
 `
 
 var verdictNames = map[Verdict]string{CannotTell: "cannot-tell", Found: "found", FoundRefused: "found-refused",
@@ -221,8 +221,8 @@ func TestOutcomeRules(t *testing.T) {
 			t.Errorf("%s: %s", name, actNames[d.act])
 		case d.status == idemstore.Unknown && !d.applied:
 			t.Errorf("%s: unknown, and said to be not applied", name)
-		case d.status == idemstore.NeedsReview && (!d.alert || d.why == ""):
-			t.Errorf("%s: a person is called without an alert or a reason", name)
+		case d.status == idemstore.NeedsReview && (!d.alert || d.why == "" || d.cause == ""):
+			t.Errorf("%s: a person is called without an alert, a reason or a cause", name)
 		case d.status == idemstore.Unknown && d.why == "":
 			t.Errorf("%s: unknown without a reason", name)
 		case d.status.Final() && d.cost != 0:

@@ -199,7 +199,7 @@ func (a *attempt) failed(ctx context.Context, c conclusion) settlement {
 	}
 	c.result = nil
 	if a.task.Failures+1 >= a.kind.policy.MaxFailures {
-		return a.commit(ctx, decision{act: saveIt, status: idemstore.NeedsReview, cost: 1, alert: true,
+		return a.commit(ctx, decision{act: saveIt, status: idemstore.NeedsReview, cause: idemstore.CauseBudget, cost: 1, alert: true,
 			why: "the job failed and was rolled back; parked: the budget is used up"}, c)
 	}
 	return a.giveBack(ctx, decision{act: giveBack, cost: 1, wait: waitAsked, why: "the job failed and was rolled back"}, c)

@@ -116,7 +116,7 @@ var waitNames = map[wait]string{waitNone: "", waitShort: "short", waitFailures: 
 // inWords is a decision without its reason.
 func (d decision) inWords(t *testing.T) string {
 	t.Helper()
-	parts := []string{words(t, actNames, d.act), string(d.status)}
+	parts := []string{words(t, actNames, d.act), string(d.status), string(d.cause)}
 	if d.cost != 0 {
 		parts = append(parts, fmt.Sprintf("+%d", d.cost))
 	}

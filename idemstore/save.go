@@ -85,7 +85,7 @@ func (c *saveColumns) args() []any {
 	return []any{c.ids, c.attempts, c.tokens, c.strict, c.statuses, c.applied, c.externalIDs,
 		c.results, c.altered, c.providerStatuses, c.answers, c.lastErrors, c.errorClasses, c.evidence,
 		c.absentNow, c.clearAbsent, c.costs, c.maxFailures, c.delays, c.settles,
-		c.retentions, c.reasons, c.traces}
+		c.retentions, c.reasons, c.traces, c.causes}
 }
 
 // readWrites reads the answers to a group's local rows and events. A refusal there is the handler's, unlike one
@@ -246,6 +246,7 @@ type saveColumns struct {
 	delays, retentions                               []int64
 	settles                                          []*int64
 	traces                                           []string
+	causes                                           []*string
 }
 
 func saveColumnsOf(saves []Save) *saveColumns {
@@ -263,6 +264,7 @@ func saveColumnsOf(saves []Save) *saveColumns {
 		c.delays, c.settles = append(c.delays, x.Delay.Microseconds()), append(c.settles, orNull(x.Settle.Microseconds()))
 		c.retentions = append(c.retentions, x.Retention.Microseconds())
 		c.reasons, c.traces = append(c.reasons, orNull(clean(x.Reason))), append(c.traces, clean(x.Trace))
+		c.causes = append(c.causes, orNull(string(x.Cause)))
 	}
 	return c
 }

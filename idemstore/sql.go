@@ -145,6 +145,7 @@ with want as (
     duplicates = t.duplicates + (not d.takes)::int,
     last_duplicate_at = case when d.takes then t.last_duplicate_at else clock_timestamp() end,
     last_trace = case when d.takes then d.trace else t.last_trace end,
+    review_cause = case when d.found <> 'spent' then t.review_cause when d.too_old then 'age' else 'budget' end,
     updated_at = case when d.takes then clock_timestamp() else t.updated_at end
   from (select *, found in ('spent', 'ask', 'perform') as takes from decided) d
   where t.id = (d.task).id and d.found in ('spent', 'ask', 'perform', 'final', 'parked')
@@ -257,11 +258,11 @@ with want as (
   from unnest($1::bigint[], $2::int[], $3::uuid[], $4::boolean[], $5::text[], $6::boolean[], $7::text[],
               $8::text[], $9::boolean[], $10::int[], $11::text[], $12::text[], $13::text[], $14::text[],
               $15::boolean[], $16::boolean[], $17::int[], $18::int[], $19::bigint[], $20::bigint[],
-              $21::bigint[], $22::text[], $23::text[])
+              $21::bigint[], $22::text[], $23::text[], $24::text[])
     with ordinality as u(id, attempt, token, strict, status, applied, external_id,
          result, altered, provider_status, answer, last_error, error_class, evidence_id,
          absent_now, clear_absent, cost, max_failures, delay, settle,
-         retention, reason, trace, n)
+         retention, reason, trace, cause, n)
 ), held as materialized (
   select w.*, t as task from want w join settle.tasks t on t.id = w.id order by t.id for update of t
 ), changed as (
@@ -284,6 +285,8 @@ with want as (
     result = coalesce(h.result, t.result), result_altered = t.result_altered or h.altered,
     provider_status = coalesce(h.provider_status, t.provider_status), answer = coalesce(h.answer, t.answer),
     last_error = coalesce(h.last_error, t.last_error), error_class = coalesce(h.error_class, t.error_class),
+    review_cause = case when s.status <> 'needs_review' then null when h.status <> 'unknown' then h.cause
+                        when t.give_up_at <= clock_timestamp() then 'age' else 'budget' end,
     updated_at = clock_timestamp(),
     finished_at = case when s.status in ('finished', 'failed') then clock_timestamp() end,
     expires_at = case when s.status in ('finished', 'failed')
@@ -412,7 +415,7 @@ on conflict (provider, prefix) do nothing`
 const taskColumns = `t.id, t.kind, t.key, t.attempts, t.token, t.status, t.lease_until, t.sending, t.unsure,
   t.first_sent_at, t.last_sent_by, t.absent_at, t.evidence_id, t.external_id, t.failures, t.next_attempt_at,
   t.give_up_at, t.resend_once, t.provider, t.provider_key, t.payload, t.payload_hash, t.hash_algorithm, t.result,
-  t.result_altered, t.provider_status, t.answer, t.last_error, t.error_class, t.duplicates, t.stream,
+  t.result_altered, t.provider_status, t.answer, t.last_error, t.error_class, t.review_cause, t.duplicates, t.stream,
   t.stream_sequence, t.stored_at, t.reply_subject, t.origin_trace, t.last_trace, t.created_at, t.updated_at, t.finished_at`
 
 const findByID = `/* settle:find-by-id */ select ` + taskColumns + ` from settle.tasks t where t.id = $1`

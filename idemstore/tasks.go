@@ -64,19 +64,20 @@ func (s *Store) Events(ctx context.Context, taskID int64) ([]Event, error) {
 
 func scanTask(row pgx.CollectableRow) (Task, error) {
 	var (
-		t                                                    Task
-		evidence, external, result, answer, lastError, class *string
-		providerStatus                                       *int32
-		stored                                               *time.Time
-		sequence                                             int64
+		t                                                           Task
+		evidence, external, result, answer, lastError, class, cause *string
+		providerStatus                                              *int32
+		stored                                                      *time.Time
+		sequence                                                    int64
 	)
 	err := row.Scan(&t.TaskID, &t.Kind, &t.Key, &t.Attempt, &t.Token, &t.Status, &t.LeaseUntil, &t.Sending, &t.Unsure,
 		&t.FirstSentAt, &t.LastSentBy, &t.AbsentAt, &evidence, &external, &t.Failures, &t.NextAttemptAt,
 		&t.GiveUpAt, &t.ResendOnce, &t.Provider, &t.ProviderKey, &t.Payload, &t.Hash, &t.HashAlgorithm, &result,
-		&t.ResultAltered, &providerStatus, &answer, &lastError, &class, &t.Duplicates, &t.Origin.Stream,
+		&t.ResultAltered, &providerStatus, &answer, &lastError, &class, &cause, &t.Duplicates, &t.Origin.Stream,
 		&sequence, &stored, &t.Reply, &t.OriginTrace, &t.LastTrace, &t.CreatedAt, &t.UpdatedAt, &t.FinishedAt)
 	t.EvidenceID, t.ExternalID, t.Answer = value(evidence), value(external), value(answer)
 	t.LastError, t.ErrorClass, t.ProviderStatus = value(lastError), value(class), int(value(providerStatus))
+	t.Cause = Cause(value(cause))
 	t.Origin.Sequence, t.Origin.Stored = uint64(sequence), value(stored)
 	if result != nil {
 		t.Result = []byte(*result)

@@ -22,6 +22,24 @@ const (
 // Final reports whether a status is never left by the engine itself.
 func (s Status) Final() bool { return s == Finished || s == Failed }
 
+// Cause says in one stable word why a task waits for a person. It is stored, searched for and alerted by.
+type Cause string
+
+// The causes. Of tasks parked by budget or age the provider goes on being asked, and a definite answer closes them.
+const (
+	CauseBudget          Cause = "budget"             // the failures are used up
+	CauseAge             Cause = "age"                // not settled within the age limit
+	CauseConflict        Cause = "conflict"           // contradictory data or a missing record, on our side
+	CauseContradictory   Cause = "contradictory"      // the provider has other content, or two effects
+	CauseTwoEffects      Cause = "two_effects"        // two external ids for one task
+	CauseNotBooked       Cause = "not_booked"         // done at the provider, the local rows were refused
+	CauseRefusalUnbooked Cause = "refusal_not_booked" // refused by the provider, the local rows were refused
+	CauseAbsent          Cause = "absent"             // the provider surely does not know it; no permission to send again
+	CauseVanished        Cause = "vanished"           // the provider does not know an id that it once gave
+	CauseNoLookup        Cause = "no_lookup"          // the kind cannot ask, and nothing protects a resend
+	CauseReplayedError   Cause = "replayed_error"     // the provider keeps answering with a stored error
+)
+
 // Fence names one claim of one task. Number and token must both match the row in every statement of the
 // attempt: the number orders attempts, the token says whose a claim is when the answer to COMMIT was lost.
 type Fence struct {
@@ -130,6 +148,7 @@ type Task struct {
 	Answer         string
 	LastError      string
 	ErrorClass     string
+	Cause          Cause // of NeedsReview, else empty
 	Duplicates     int
 	Origin         Origin
 	Reply          string
@@ -160,6 +179,7 @@ type Save struct {
 	Strict    bool   // demand an unexpired lease as well
 
 	Status         Status // Finished, Failed, Unknown or NeedsReview
+	Cause          Cause  // of NeedsReview: required
 	MayBeApplied   bool   // a request of this attempt may have been applied (always true for Unknown)
 	ExternalID     string // write-once: a different one on the row is refused with ErrOtherExternalID
 	Result         []byte // JSON, bounded and cleaned by the caller

@@ -59,6 +59,7 @@ create table if not exists settle.tasks (
   answer           text,                   -- the provider's last answer, bounded and cleaned
   last_error       text,                   -- at most 2 KiB
   error_class      text,
+  review_cause     text,                   -- why a person is asked, in one stable word; only while needs_review
 
   -- Where it came from.
   duplicates       int not null default 0, -- deliveries answered from this row
@@ -88,6 +89,8 @@ create table if not exists settle.tasks (
     check (not (status = 'started' and lease_until is null and (unsure or sending or first_sent_at is not null))),
   constraint tasks_unknown_is_unsure
     check (status <> 'unknown' or unsure),
+  constraint tasks_cause_only_in_review
+    check (status = 'needs_review' or review_cause is null),
   constraint tasks_external_id_means_unsure
     check (external_id is null or unsure or status in ('finished', 'failed'))
 ) with (fillfactor = 70);
