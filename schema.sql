@@ -132,7 +132,7 @@ create table if not exists settle.refusals (
   at              timestamptz not null default clock_timestamp(),
   kind            text not null default '',
   key             text not null default '',
-  reason          text not null check (reason in ('malformed', 'too_large', 'bad_key', 'unknown_kind', 'conflict')),
+  reason          text not null check (reason in ('malformed', 'too_large', 'bad_key', 'unknown_kind', 'conflict', 'outbox')),
   detail          text not null default '',
   stream          text not null default '',
   sequence        bigint not null default 0,
@@ -148,18 +148,49 @@ create table if not exists settle.refusals (
 );
 create index if not exists refusals_recent on settle.refusals (at);
 
--- Events and follow-up jobs: written with the result, published afterwards, deleted after the confirmed PubAck.
+-- Events and follow-up jobs: written with the result, or in a publisher's own transaction, published afterwards, and
+-- deleted after the confirmed PubAck. A row that is left behind by a crash is published by any worker.
 create table if not exists settle.outbox (
   id         bigint generated always as identity primary key,
-  task_id    bigint not null references settle.tasks (id),
+  task_id    bigint references settle.tasks (id), -- null: a job that a publisher enqueued in its own transaction
   name       text not null,               -- subject + key: unique within the task, so Commit may run again
-  subject    text not null,
-  key        text not null,
+  subject    text not null check (octet_length(subject) between 1 and 256),
+  key        text not null default '',
   payload    bytea not null,
+  message_id text not null default '',    -- Nats-Msg-Id; empty: made of task and name
+  reply      text not null default '',    -- Settle-Reply of a job
   trace      text not null default '',
   created_at timestamptz not null default clock_timestamp(),
+  failures   int not null default 0,      -- publishes that were not confirmed
+  next_at    timestamptz not null default clock_timestamp(), -- not published before
+  last_error text not null default '',
   constraint outbox_once unique (task_id, name)
 );
+
+-- Enqueues a job in the caller's own transaction, from any language: rolled back, nothing is published; committed, it is
+-- published even if the caller dies. The body is kept byte for byte, so pass text, not jsonb. A job that no worker
+-- would accept is found when it arrives, as if it had been published by hand.
+create or replace function settle.enqueue(kind text, body text, reply text default '', trace text default '')
+returns bigint language plpgsql as $$
+declare
+  row_id bigint;
+begin
+  if kind is null or kind !~ '^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$' or octet_length(kind) > 64 then
+    raise exception 'settle.enqueue: % is no name of a kind', coalesce(quote_literal(kind), 'null')
+      using errcode = '22023', hint = 'lower-case words joined by dots, at most 64 bytes: payment.charge';
+  end if;
+  if body is null or json_typeof(body::json) <> 'object' then
+    raise exception 'settle.enqueue: the body of kind % is not one JSON object', kind using errcode = '22023';
+  end if;
+  if octet_length(body) > 262144 then
+    raise exception 'settle.enqueue: the body of kind % has % bytes; the limit is 262144', kind, octet_length(body)
+      using errcode = '22023';
+  end if;
+  insert into settle.outbox (name, subject, payload, reply, trace)
+  values (gen_random_uuid()::text, 'jobs.' || kind, convert_to(body, 'UTF8'), coalesce(reply, ''), coalesce(trace, ''))
+  returning id into row_id;
+  return row_id;
+end $$;
 
 -- The heavy columns of old final rows. The key row itself never leaves settle.tasks.
 create table if not exists settle.tasks_archive (
@@ -211,6 +242,14 @@ create table if not exists shop.payments (
   order_id    text not null references shop.orders (order_id),
   amount      numeric not null,
   currency    text not null,
+  task_id     bigint not null,
+  created_at  timestamptz not null default clock_timestamp()
+);
+
+-- One row per order that has a receipt: the follow-up of a charge.
+create table if not exists shop.receipts (
+  order_id    text primary key,
+  charge_id   text not null,
   task_id     bigint not null,
   created_at  timestamptz not null default clock_timestamp()
 );

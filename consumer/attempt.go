@@ -58,8 +58,10 @@ func (w *Writes) Exec(sql string, args ...any) {
 }
 
 // Emit queues an event ("events.payment.charged") or a follow-up job ("jobs.receipt.send"). It is written with
-// the result into settle.outbox, once per task, subject and key, however often Commit runs. The relay that publishes
-// from there is not part of this version.
+// the result, once per task, subject and key, however often Commit runs, and published right after the commit: by this
+// process, or by another one if it dies. It arrives at least once, always with the same Nats-Msg-Id, after what the
+// task emitted before it. payload is encoded as JSON; of a follow-up job it is the body, and the job's own Key
+// function makes its key. A subject that is neither parks the task.
 func (w *Writes) Emit(subject, key string, payload any) {
 	w.emits = append(w.emits, emit{subject, key, payload})
 }

@@ -165,6 +165,9 @@ func (a *attempt) addWrites(s *idemstore.Save, c conclusion) error {
 		s.Writes = append(s.Writes, idemstore.Statement{SQL: x.sql, Args: x.args})
 	}
 	for _, x := range w.emits {
+		if err := checkOutgoing(x.subject); err != nil {
+			return fmt.Errorf("emit: %w", err)
+		}
 		payload, err := json.Marshal(x.payload)
 		if err != nil {
 			return fmt.Errorf("encode event %s: %w", x.subject, err)
@@ -179,6 +182,9 @@ func (a *attempt) saved(ctx context.Context, d decision, s idemstore.Save, saved
 	level := slog.LevelInfo
 	if d.alert || saved.Status == idemstore.NeedsReview {
 		level = slog.LevelError
+	}
+	if len(s.Emits) > 0 {
+		a.engine.relay.poke()
 	}
 	a.committed(saved.Status, s.ExternalID, or(d.why, string(saved.Status)))
 	v := d.verb(saved.Status)

@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/settlemq/settle/idemstore"
 )
@@ -81,33 +78,5 @@ func TestOddTextIsStored(t *testing.T) {
 		if text == "" || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
 			t.Errorf("%s: %.40q", what, text)
 		}
-	}
-}
-
-// Events and follow-up jobs are in the outbox with the result, once each.
-func TestEmit(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.trace()
-	b.kind.Commit = func(w *Writes, f Final[payJob, paid]) error {
-		w.Emit("events.test.paid", f.Key, map[string]string{"id": f.ExternalID})
-		w.Emit("events.test.paid", f.Key, map[string]string{"id": "the same name again"})
-		w.Emit("jobs.test.receipt", f.Key, f.Result)
-		return nil
-	}
-	b.run()
-	b.publish(plainJob)
-	b.awaitStatus("pay_1", idemstore.Finished)
-	rows, err := b.pool.Query(t.Context(), `select concat_ws(' ', name, subject, key, convert_from(payload, 'utf8'), trace <> '') from settle.outbox order by id`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	want := []string{
-		`events.test.paid pay_1 events.test.paid pay_1 {"id":"pay_1"} t`,
-		`jobs.test.receipt pay_1 jobs.test.receipt pay_1 {"id":"pay_1"} t`,
-	}
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("outbox %q (%v), want %q", got, err, want)
 	}
 }

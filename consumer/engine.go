@@ -28,6 +28,7 @@ type Engine struct {
 
 	claims     *group[idemstore.Claim, idemstore.Claimed]
 	saves      *group[idemstore.Save, idemstore.Saved]
+	relay      *relay
 	held       holdings
 	database   health
 	deliveries sync.WaitGroup // from receive to settle
@@ -62,6 +63,7 @@ func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definiti
 	e := &Engine{config: c, pool: pool, store: idemstore.New(pool, c.Lease), js: js, log: c.Logger,
 		tracer: c.TracerProvider.Tracer(scopeName)}
 	e.database.log = c.Logger
+	e.relay = &relay{Engine: e, wake: make(chan struct{}, 1)}
 	e.newGroups()
 	for _, d := range defs {
 		k := &kind{definition: d, slots: make(chan struct{}, c.Slots)}
@@ -87,6 +89,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	beating, stopBeating := context.WithCancel(context.WithoutCancel(ctx))
 	var heart, takers sync.WaitGroup
 	heart.Go(func() { e.heartbeat(beating) })
+	heart.Go(func() { e.relay.run(beating) })
 	for _, k := range e.kinds {
 		takers.Go(func() { e.take(ctx, work, k) })
 	}

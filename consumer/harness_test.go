@@ -152,6 +152,31 @@ func (b *bench) awaitSettled() {
 	}
 }
 
+// published waits until the outbox is empty and returns what the stream of events holds, oldest first.
+func (b *bench) published() (events []*jetstream.RawStreamMsg) {
+	b.t.Helper()
+	ctx := context.WithoutCancel(b.t.Context())
+	if !eventually(b.t, 20*time.Second, func() bool {
+		left, err := b.store.OutboxState(ctx)
+		return err == nil && left.Rows == 0
+	}) {
+		b.t.Fatal("the outbox never was empty")
+	}
+	stream, err := b.js.Stream(ctx, eventStream)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	state := stream.CachedInfo().State
+	for n := state.FirstSeq; n <= state.LastSeq && state.Msgs > 0; n++ {
+		m, err := stream.GetMsg(ctx, n)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		events = append(events, m)
+	}
+	return events
+}
+
 func (b *bench) messages() uint64 { return b.stream().CachedInfo().State.Msgs }
 
 func (b *bench) stream() jetstream.Stream {

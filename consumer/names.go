@@ -48,4 +48,6 @@ const (
 	headerTraceparent = "traceparent"
 	headerTracestate  = "tracestate"
 	headerReply       = "Settle-Reply"
+	headerTask        = "Settle-Task"
+	headerKey         = "Settle-Key"
 )

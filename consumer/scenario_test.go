@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/settlemq/settle/idemstore"
 )
@@ -122,7 +123,7 @@ func (b *bench) stage(name string, s scenario) *playing {
 	p.kind.Name, p.kind.Provider.KeyPrefix = name, ""
 	p.kind.Commit = func(w *Writes, f Final[payJob, paid]) error {
 		w.Exec(`insert into public.booked values ($1, $2, $3, $4)`, name, f.ExternalID, f.Refused, int(f.Source))
-		w.Emit("events.test", f.Key, f.Result)
+		w.Emit("events."+name, f.Key, f.Result)
 		return nil
 	}
 	if s.set != nil {
@@ -245,7 +246,7 @@ func (p *playing) booked(t *testing.T) string {
 	t.Helper()
 	var (
 		out    string
-		events int
+		events uint64 // in the outbox still, or published
 	)
 	err := p.b.pool.QueryRow(context.WithoutCancel(t.Context()), `select
 		coalesce((select string_agg(format('booked %s by %s', coalesce(nullif(refused, ''), id), source), ' ') from public.booked where kind = $1), ''),
@@ -254,6 +255,7 @@ func (p *playing) booked(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	events += p.eventsOut(t)
 	if (events > 0) != (out != "") {
 		return fmt.Sprintf("%s with %d events", out, events)
 	}
@@ -261,6 +263,20 @@ func (p *playing) booked(t *testing.T) string {
 		out = strings.ReplaceAll(out, fmt.Sprintf(" by %d", source), " by "+name)
 	}
 	return out
+}
+
+// eventsOut counts the events of the kind that were published.
+func (p *playing) eventsOut(t *testing.T) uint64 {
+	t.Helper()
+	stream, err := p.b.js.Stream(context.WithoutCancel(t.Context()), eventStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := stream.Info(context.WithoutCancel(t.Context()), jetstream.WithSubjectFilter(eventSubjects+p.kind.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.State.Subjects[eventSubjects+p.kind.Name]
 }
 
 // brokerSeen is what was said about each message.

@@ -35,6 +35,8 @@ type ChargeOptions struct {
 	Poll time.Duration
 	// CreateOrders adds an order that shop.orders does not know, as pending. Otherwise such a job needs a person.
 	CreateOrders bool
+	// Receipts emits a receipt.send job after each charge. Some worker has to serve that kind.
+	Receipts bool
 }
 
 // ChargeJob is one order to charge.
@@ -72,7 +74,7 @@ func Charge(api *Client, o ChargeOptions) consumer.Kind[ChargeJob, ChargeResult]
 		Contract: consumer.Contract{
 			Effect:    "one charge of the order's amount at the payment provider",
 			Rows:      "shop.orders (status, charge_id) and shop.payments, in the transaction of the result",
-			Success:   "the provider reports the charge as succeeded; the order is then paid, and events.payment.charged is in the outbox",
+			Success:   "the provider reports the charge as succeeded; the order is then paid, and events.payment.charged follows",
 			SecondRun: "returns the stored charge; an order that is already paid is not charged again",
 			StopRule: "a declined card ends the job as failed. A person decides about an unknown order, an amount, currency or customer " +
 				"other than the order's, an answer that contradicts the job, and an outcome that nobody can tell within the limits",
@@ -89,6 +91,9 @@ func Charge(api *Client, o ChargeOptions) consumer.Kind[ChargeJob, ChargeResult]
 		ExternalID: func(r ChargeResult) string { return r.ChargeID },
 		Commit: func(w *consumer.Writes, f consumer.Final[ChargeJob, ChargeResult]) error {
 			bookCharge(w, f)
+			if o.Receipts && f.Refused == "" && f.Source != consumer.Checked && f.ExternalID != "" {
+				w.Emit("jobs."+receiptKind, receiptPrefix+f.Job.order(), ReceiptJob{f.Job.OrderID, f.ExternalID})
+			}
 			return nil
 		},
 	}

@@ -74,10 +74,8 @@ func queueSaves(b *pgx.Batch, saves []Save) {
 		for _, w := range x.Writes {
 			b.Queue(w.SQL, w.Args...)
 		}
-		for _, e := range x.Emits {
-			b.Queue(emit, x.TaskID, e.Subject, e.Key, e.Payload, e.Trace)
-		}
 	}
+	queueEmits(b, saves)
 }
 
 // args are the arguments of the save statement.
@@ -96,11 +94,16 @@ func readWrites(r pgx.BatchResults, saves []Save) error {
 			return err
 		}
 	}
+	statements := 0
 	for _, x := range saves {
-		for range len(x.Writes) + len(x.Emits) {
-			if _, err := r.Exec(); err != nil {
-				return &localRows{err}
-			}
+		statements += len(x.Writes)
+	}
+	if hasEmits(saves) {
+		statements++
+	}
+	for range statements {
+		if _, err := r.Exec(); err != nil {
+			return &localRows{err}
 		}
 	}
 	return nil

@@ -318,12 +318,6 @@ select settle.fence((select count(*) from changed) = (select count(*) from want)
 from (values (1)) as one left join changed c on true
 order by c.n`
 
-// emit queues one event or follow-up job; Commit may run again, so the same name is the same event.
-const emit = `/* settle:emit */
-insert into settle.outbox (task_id, name, subject, key, payload, trace)
-values ($1, $2 || ' ' || $3, $2, $3, $4, $5)
-on conflict (task_id, name) do nothing`
-
 // saveExternalID stores the provider's id before anything else is done ($1 id, $2 attempt, $3 token, $4 external
 // id). An attempt that has lost the task, or brings a second id, leaves it as evidence instead: the status is
 // not its to change, but whoever sends next must look at it. It returns whether the id was stored.

@@ -248,6 +248,7 @@ const (
 	BadKey      Reason = "bad_key"      // no usable business key
 	UnknownKind Reason = "unknown_kind" // no such kind here
 	Conflict    Reason = "conflict"     // the key is taken by other content
+	Unsendable  Reason = "outbox"       // an event or follow-up job that can never be published
 )
 
 // Event is one audit line.

@@ -25,10 +25,13 @@ func definitions(o handlerOptions) ([]consumer.Definition, error) {
 	if err != nil {
 		return nil, err
 	}
+	charge := o.charge()
+	charge.Receipts = true
 	return []consumer.Definition{
-		handlers.Charge(api, o.charge()),
+		handlers.Charge(api, charge),
 		handlers.Report(api, o.report()),
 		handlers.Contact(handlers.ContactOptions{}),
+		handlers.Receipt(handlers.ReceiptOptions{}),
 	}, nil
 }
 

@@ -169,9 +169,30 @@ func (s *stage) booked(j job, task idemstore.Task) {
 	s.scan(`select (select count(*) from shop.orders where status = 'paid' and charge_id = $1),
 		(select count(*) from shop.payments where charge_id = $1),
 		(select count(*) from settle.outbox where task_id = $2)`, []any{task.ExternalID, task.TaskID}, &paid, &payments, &events)
+	events += s.eventsOf(task)
 	if paid != 1 || payments != 1 || events != 1 {
 		s.t.Errorf("%s: %d paid orders, %d payments, %d events; want one of each", j.key, paid, payments, events)
 	}
+}
+
+// eventsOf counts the events of a task that were published.
+func (s *stage) eventsOf(task idemstore.Task) (n int) {
+	s.t.Helper()
+	stream, err := s.js.Stream(s.t.Context(), "EVENTS")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	state := stream.CachedInfo().State
+	for at := state.FirstSeq; at <= state.LastSeq && state.Msgs > 0; at++ {
+		m, err := stream.GetMsg(s.t.Context(), at)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if m.Header.Get("Settle-Task") == fmt.Sprint(task.TaskID) {
+			n++
+		}
+	}
+	return n
 }
 
 // drained stops a worker the orderly way, which also proves that none of its deliveries is under way any more.

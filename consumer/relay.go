@@ -1,0 +1,216 @@
+package consumer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+// The relay publishes what was committed to the outbox: the events and follow-up jobs of a result, and the jobs of
+// publishers that enqueue in their own transactions. It is woken by each commit of this process, and looks by itself
+// once a second for what others have left. Nothing waits for it: a job is acked whether or not its events are out.
+//
+// A row goes only once the stream has confirmed it. A crash in between publishes it again under the same message id:
+// within its window the stream drops the repeat, after it the consumer gets it twice, with the same id. Of one task,
+// nothing is published before what was emitted earlier is confirmed.
+
+const (
+	relayEvery   = time.Second     // between looks for what others have left
+	relayGroup   = 256             // rows in one transaction
+	relayConfirm = 5 * time.Second // for the stream's answers to one group
+	relayLast    = 3 * time.Second // for what is left when the process stops
+)
+
+// relay is one per engine.
+type relay struct {
+	*Engine
+	wake chan struct{}
+}
+
+// poke tells the relay that rows were committed. It never blocks.
+func (r *relay) poke() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run publishes until ctx ends, and then once more what is there.
+func (r *relay) run(ctx context.Context) {
+	for n := 0; ctx.Err() == nil; {
+		err := r.sweep(ctx)
+		n++
+		if err == nil {
+			n = 0
+		} else if ctx.Err() == nil {
+			r.log.WarnContext(ctx, "outbox not published", "error", err)
+		}
+		r.rest(ctx, n)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), relayLast)
+	defer cancel()
+	if err := r.sweep(ctx); err != nil {
+		r.log.InfoContext(ctx, "outbox left for the next worker", "error", err)
+	}
+}
+
+// rest waits for the next commit, or for the next look; after n failures in a row only for the latter, and longer.
+func (r *relay) rest(ctx context.Context, n int) {
+	wake, wait := r.wake, relayEvery
+	if n > 0 {
+		wake, wait = nil, relayEvery<<min(n, 4)
+	}
+	select {
+	case <-ctx.Done():
+	case <-wake:
+	case <-r.after(wait):
+	}
+}
+
+// sweep publishes until nothing is due any more.
+func (r *relay) sweep(ctx context.Context) error {
+	for {
+		taken, err := r.store.Outbox(ctx, relayGroup, r.publishAll)
+		if err != nil || taken == 0 {
+			return err
+		}
+	}
+}
+
+// publishAll publishes rows at once and collects the stream's answers.
+func (r *relay) publishAll(ctx context.Context, rows []idemstore.OutboxRow) []idemstore.Sent {
+	ctx, cancel := context.WithTimeout(ctx, relayConfirm)
+	defer cancel()
+	out := make([]idemstore.Sent, len(rows))
+	answers := make([]jetstream.PubAckFuture, len(rows))
+	spans := make([]trace.Span, len(rows))
+	for i, row := range rows {
+		out[i].ID = row.ID
+		var m *nats.Msg
+		m, spans[i] = r.message(ctx, row)
+		var err error
+		if answers[i], err = r.publish(m); err != nil {
+			out[i] = r.notSent(ctx, row, err)
+		}
+	}
+	for i, row := range rows {
+		var err error
+		if answers[i] != nil {
+			if err = confirmed(ctx, answers[i]); err != nil {
+				out[i] = r.notSent(ctx, row, err)
+			}
+		}
+		endSpan(spans[i], err)
+	}
+	return out
+}
+
+// publish sends a message whose subject is one of ours.
+func (r *relay) publish(m *nats.Msg) (jetstream.PubAckFuture, error) {
+	if err := checkOutgoing(m.Subject); err != nil {
+		return nil, err
+	}
+	return r.js.PublishMsgAsync(m)
+}
+
+// message is a row as it travels. Its span is a child of the attempt that emitted it.
+func (r *relay) message(ctx context.Context, row idemstore.OutboxRow) (*nats.Msg, trace.Span) {
+	m := nats.NewMsg(row.Subject)
+	m.Data = row.Payload
+	if parent := spanContextOf(row.Trace); parent.IsValid() {
+		ctx = trace.ContextWithSpanContext(ctx, parent)
+	}
+	attrs := []attribute.KeyValue{attribute.String(attrSystem, "nats"), attribute.String(attrDestination, row.Subject),
+		attribute.String(attrOperation, "send"), attribute.String(attrKey, row.Key)}
+	if row.TaskID != 0 {
+		m.Header.Set(headerTask, taskID(row.TaskID))
+		attrs = append(attrs, attribute.String(attrTask, taskID(row.TaskID)))
+	}
+	if row.Key != "" && !strings.ContainsAny(row.Key, "\r\n") {
+		m.Header.Set(headerKey, row.Key)
+	}
+	if row.Reply != "" {
+		m.Header.Set(headerReply, row.Reply)
+	}
+	ctx, span := r.tracer.Start(ctx, spanPublish, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(attrs...))
+	propagator.Inject(ctx, headers(m.Header))
+	m.Header.Set(headerMessageID, outboxMessageID(row))
+	return m, span
+}
+
+// outboxMessageID is stable for a row: made of the task and the event's name, never of the publisher's form, which would
+// make a follow-up job disappear into a message that somebody had published by hand.
+func outboxMessageID(row idemstore.OutboxRow) string {
+	if row.MessageID != "" {
+		return row.MessageID
+	}
+	sum := sha256.Sum256([]byte(strconv.FormatInt(row.TaskID, 10) + "\x00" + row.Name))
+	return "settle-" + strconv.FormatInt(row.TaskID, 10) + "-" + hex.EncodeToString(sum[:16])
+}
+
+// confirmed waits for the stream. A duplicate had been stored before, which is as good.
+func confirmed(ctx context.Context, answer jetstream.PubAckFuture) error {
+	select {
+	case <-answer.Ok():
+		return nil
+	case err := <-answer.Err():
+		return err
+	case <-ctx.Done():
+		return errors.New("the stream did not confirm in time")
+	}
+}
+
+// notSent says when a row is tried again, or that it never will be.
+func (r *relay) notSent(ctx context.Context, row idemstore.OutboxRow, err error) idemstore.Sent {
+	var subject *outgoingError
+	if errors.As(err, &subject) || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) {
+		r.log.ErrorContext(ctx, "event or follow-up job can never be published; kept as a refusal", "task", row.TaskID,
+			"subject", row.Subject, "error", err)
+		return idemstore.Sent{ID: row.ID, Unsendable: &idemstore.Refusal{Key: row.Key, Reason: idemstore.Unsendable, Detail: errorText(err),
+			Subject: row.Subject, Body: row.Payload, TaskID: row.TaskID, Origin: idemstore.Origin{Stream: "outbox", Sequence: uint64(row.ID)}}}
+	}
+	wait := r.config.Policy.delay(waitFailures, counts{failures: row.Failures, jitter: rand.Float64()})
+	r.log.WarnContext(ctx, "event or follow-up job not confirmed; published again later", "task", row.TaskID,
+		"subject", row.Subject, "failures", row.Failures+1, "again_in", wait, "error", err)
+	return idemstore.Sent{ID: row.ID, Error: errorText(err), Delay: wait}
+}
+
+// outgoingError is a subject that the outbox may not publish to.
+type outgoingError struct{ subject string }
+
+func (e *outgoingError) Error() string {
+	return fmt.Sprintf("subject %q: events go to %s<name>, follow-up jobs to %s<kind>", e.subject, eventSubjects, jobSubjects)
+}
+
+// checkOutgoing accepts subjects of the two streams: tokens joined by dots, without wildcards.
+func checkOutgoing(subject string) error {
+	rest, ours := strings.CutPrefix(subject, eventSubjects)
+	if !ours {
+		rest, ours = strings.CutPrefix(subject, jobSubjects)
+	}
+	if !ours || len(subject) > maxSubject {
+		return &outgoingError{subject}
+	}
+	for token := range strings.SplitSeq(rest, ".") {
+		if token == "" || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c == '*' || c == '>' || c == 0x7f }) {
+			return &outgoingError{subject}
+		}
+	}
+	return nil
+}
+
+// maxSubject is what a row of the outbox can hold.
+const maxSubject = 256
