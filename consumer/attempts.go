@@ -27,7 +27,8 @@ type attempt struct {
 	gate     atomic.Pointer[gate]
 	leaseEnd atomic.Pointer[time.Time]
 	saving   atomic.Bool
-	result   any // of a local job
+	result   any    // of a local job
+	stored   []byte // the same as JSON, as it was saved
 	cancel   context.CancelCauseFunc
 
 	answer atomic.Pointer[providerAnswer] // a handler that was left behind may still set it

@@ -190,7 +190,7 @@ func (a *attempt) saved(ctx context.Context, d decision, s idemstore.Save, saved
 	v := d.verb(saved.Status)
 	a.log.Log(ctx, level, "saved", "status", string(saved.Status), "external_id", s.ExternalID, "why", d.why,
 		"error", s.LastError, "failures", saved.Failures, "settle", v.String())
-	return settlement{verb: v, delay: max(saved.Wait, time.Millisecond)}
+	return settlement{verb: v, delay: max(saved.Wait, time.Millisecond), reply: replyOf(a.task, saved.Status, s.Result, false)}
 }
 
 // unbooked parks a task whose outcome is real and whose local rows are refused. With a stored result a retry runs

@@ -139,7 +139,10 @@ func (d *delivery) answer(ctx context.Context, c idemstore.Claimed) settlement {
 	d.log.Log(ctx, level, "answered from the row", "task", c.Task.TaskID, "found", string(c.Found),
 		"status", string(c.Task.Status), "attempt", c.Task.Attempt, "external_id", c.Task.ExternalID,
 		"settle", a.verb.String(), "delay", wait)
-	return settlement{verb: a.verb, delay: wait}
+	if c.Found == idemstore.Busy && d.waitsForAnswer() {
+		wait = min(wait, d.kind.policy.delay(waitShort, counts{jitter: rand.Float64()}))
+	}
+	return settlement{verb: a.verb, delay: wait, reply: replyOf(c.Task, c.Task.Status, c.Task.Result, true)}
 }
 
 // refuse keeps a message that is not accepted and then ends it. Without the line there is no term: the message
@@ -159,7 +162,7 @@ func (d *delivery) refuse(ctx context.Context, r idemstore.Refusal, cause error)
 		return d.notClaimed(ctx, err)
 	}
 	d.log.WarnContext(ctx, "message refused", "reason", string(reason), "detail", r.Detail)
-	return settlement{verb: term}
+	return settlement{verb: term, reply: replyOfRefusal(r)}
 }
 
 // refusalReason is the reason of a refusal; an error that does not say is a malformed message.

@@ -169,6 +169,7 @@ func (a *attempt) work(ctx context.Context, tx pgx.Tx) (s idemstore.Save, err er
 	s = a.saveFor(decision{act: saveIt, status: idemstore.Finished}, nil)
 	s.Strict = false // the row has been locked since the claim
 	err = a.addResult(&s, a.result)
+	a.stored = s.Result
 	return s, err
 }
 
@@ -182,7 +183,7 @@ func (a *attempt) applied(ctx context.Context, saved idemstore.Saved) settlement
 	a.committed(saved.Status, "", string(saved.Status))
 	d := decision{act: saveIt, status: saved.Status}
 	a.log.Log(ctx, slog.LevelInfo, "applied", "status", string(saved.Status), "settle", d.verb(saved.Status).String())
-	return settlement{verb: d.verb(saved.Status), delay: saved.Wait}
+	return settlement{verb: d.verb(saved.Status), delay: saved.Wait, reply: replyOf(a.task, saved.Status, a.stored, false)}
 }
 
 // failed records a local job that was rolled back.

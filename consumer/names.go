@@ -50,4 +50,7 @@ const (
 	headerReply       = "Settle-Reply"
 	headerTask        = "Settle-Task"
 	headerKey         = "Settle-Key"
+	headerKind        = "Settle-Kind"
+	headerStatus      = "Settle-Status"
+	headerReplayed    = "Settle-Replayed"
 )

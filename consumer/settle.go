@@ -31,6 +31,7 @@ const (
 type settlement struct {
 	verb  verb
 	delay time.Duration
+	reply *reply // to whoever waits for the outcome, once the broker is told
 }
 
 // settle tells the broker. Errors are logged: the message comes again and is answered from the row.
@@ -57,6 +58,10 @@ func (d *delivery) settle(ctx context.Context, s settlement) {
 	if err != nil {
 		span.RecordError(err)
 		d.log.InfoContext(ctx, "broker not told; the message will come again", "verb", s.verb.String(), "error", err)
+		return
+	}
+	if s.verb != nak {
+		d.reply(ctx, s.reply)
 	}
 }
 
