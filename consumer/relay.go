@@ -28,10 +28,11 @@ import (
 // nothing is published before what was emitted earlier is confirmed.
 
 const (
-	relayEvery   = time.Second     // between looks for what others have left
-	relayGroup   = 256             // rows in one transaction
-	relayConfirm = 5 * time.Second // for the stream's answers to one group
-	relayLast    = 3 * time.Second // for what is left when the process stops
+	relayEvery   = time.Second      // between looks for what others have left
+	relayGroup   = 256              // rows in one transaction
+	relayConfirm = 5 * time.Second  // for the stream's answers to one group
+	relayHeld    = 3 * relayConfirm // for which nobody else takes the rows of a group
+	relayLast    = 3 * time.Second  // for what is left when the process stops
 )
 
 // relay is one per engine.
@@ -83,11 +84,21 @@ func (r *relay) rest(ctx context.Context, n int) {
 // sweep publishes until nothing is due any more.
 func (r *relay) sweep(ctx context.Context) error {
 	for {
-		taken, err := r.store.Outbox(ctx, relayGroup, r.publishAll)
-		if err != nil || taken == 0 {
+		rows, err := r.store.TakeOutbox(ctx, relayGroup, relayHeld)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		if err := r.confirm(ctx, r.publishAll(ctx, rows)); err != nil {
 			return err
 		}
 	}
+}
+
+// confirm tells the table what was published, also when the process stops: forgotten, it would be published again.
+func (r *relay) confirm(ctx context.Context, sent []idemstore.Sent) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+	defer cancel()
+	return r.store.SettleOutbox(ctx, sent)
 }
 
 // publishAll publishes rows at once and collects the stream's answers.

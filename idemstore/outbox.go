@@ -2,6 +2,7 @@ package idemstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -25,19 +26,26 @@ const enqueue = `/* settle:enqueue */
 insert into settle.outbox (name, subject, key, payload, message_id, reply, trace)
 values (gen_random_uuid()::text, $1, $2, $3, $4, $5, $6)`
 
-// takeOutbox locks rows that are due, oldest first, of each task only the oldest: what follows it must not overtake
-// it. Rows that another process has locked are left to it.
+// takeOutbox takes rows that are due, oldest first, of each task only the oldest: what follows it must not overtake
+// it. They are not due again for $2 microseconds, which is how long nobody else tries them if the taker dies. Rows that
+// another process is taking are left to it.
 const takeOutbox = `/* settle:take-outbox */
-select o.id, coalesce(o.task_id, 0), o.name, o.subject, o.key, o.payload, o.message_id, o.reply, o.trace, o.failures
-from settle.outbox o
-where o.next_at <= clock_timestamp()
-  and (o.task_id is null or not exists (select from settle.outbox p where p.task_id = o.task_id and p.id < o.id))
-order by o.id limit $1
-for update of o skip locked`
+with due as materialized (
+  select o.id from settle.outbox o
+  where o.next_at <= clock_timestamp()
+    and (o.task_id is null or not exists (select from settle.outbox p where p.task_id = o.task_id and p.id < o.id))
+  order by o.id limit $1
+  for update of o skip locked
+), taken as (
+  update settle.outbox o set next_at = clock_timestamp() + $2::bigint * interval '1 microsecond'
+  from due where o.id = due.id
+  returning o.id, coalesce(o.task_id, 0) as task_id, o.name, o.subject, o.key, o.payload, o.message_id, o.reply, o.trace, o.failures
+)
+select * from taken order by id`
 
 const deleteOutbox = `/* settle:delete-outbox */ delete from settle.outbox where id = any($1)`
 
-// delayOutbox keeps rows whose publish was not confirmed for later. $3 microseconds for each.
+// delayOutbox keeps rows whose publish was not confirmed for later. $3 microseconds for each; none of it for no rows.
 const delayOutbox = `/* settle:delay-outbox */
 update settle.outbox o set failures = o.failures + 1, last_error = d.error,
   next_at = clock_timestamp() + d.delay * interval '1 microsecond'
@@ -77,44 +85,62 @@ type Sent struct {
 	Unsendable *Refusal
 }
 
-// Outbox takes rows that are due, at most limit, lets send publish them, and removes those that it confirms, in one
-// transaction: a crash leaves them for the next one to publish again, under the same message id. Of a task it takes
-// only the oldest row. It returns how many it took.
-//
-// send must answer within about its own timeout: meanwhile the rows are locked. The lock holds up nobody but other
-// relays, which skip it.
-func (s *Store) Outbox(ctx context.Context, limit int, send func(context.Context, []OutboxRow) []Sent) (taken int, err error) {
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, fmt.Sprintf(guardRelay, s.lockTimeout)); err != nil {
-			return err
-		}
-		rows, err := tx.Query(ctx, takeOutbox, limit)
+// TakeOutbox takes rows that are due, at most limit, of a task only the oldest. For as long as held nobody else takes
+// them; the caller publishes them within that time and tells what became of each with SettleOutbox. A caller that dies
+// leaves them to be published again, under the same message id.
+func (s *Store) TakeOutbox(ctx context.Context, limit int, held time.Duration) (taken []OutboxRow, err error) {
+	err = s.transact(ctx, func(b *pgx.Batch) {
+		b.Queue(takeOutbox, limit, held.Microseconds())
+	}, func(r pgx.BatchResults) error {
+		rows, err := r.Query()
 		if err != nil {
 			return err
 		}
-		due, err := pgx.CollectRows(rows, pgx.RowToStructByPos[OutboxRow])
-		if taken = len(due); err != nil || taken == 0 {
-			return err
-		}
-		return settleOutbox(ctx, tx, send(ctx, due))
+		taken, err = pgx.CollectRows(rows, pgx.RowToStructByPos[OutboxRow])
+		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("outbox: %w", err)
+		return nil, fmt.Errorf("take outbox: %w", err)
 	}
 	return taken, nil
 }
 
-// guardRelay ends the session of a process that stands still while it holds rows.
-const guardRelay = `/* settle:guard-relay */
-select set_config('lock_timeout', '%s', true), set_config('idle_in_transaction_session_timeout', '30000', true), ` + durable
+// SettleOutbox removes rows that were confirmed or can never be published, and keeps the others for later. It is
+// repeated over broken connections: doing it twice is harmless.
+func (s *Store) SettleOutbox(ctx context.Context, sent []Sent) error {
+	err := again(ctx, func(ctx context.Context) error {
+		return repeatable(s.transact(ctx, func(b *pgx.Batch) { queueSent(b, sent) }, func(r pgx.BatchResults) error {
+			var errs error
+			for range statementsOf(sent) {
+				_, err := r.Exec()
+				errs = errors.Join(errs, err)
+			}
+			return errs
+		}))
+	})
+	if err != nil {
+		return fmt.Errorf("settle outbox: %w", err)
+	}
+	return nil
+}
 
-func settleOutbox(ctx context.Context, tx pgx.Tx, sent []Sent) error {
+// statementsOf is how many statements queueSent queues.
+func statementsOf(sent []Sent) int {
+	n := 2
+	for _, x := range sent {
+		if x.Unsendable != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func queueSent(b *pgx.Batch, sent []Sent) {
 	var (
 		gone, kept []int64
 		problems   []string
 		delays     []int64
 	)
-	b := &pgx.Batch{}
 	for _, x := range sent {
 		switch {
 		case x.Unsendable != nil:
@@ -127,10 +153,7 @@ func settleOutbox(ctx context.Context, tx pgx.Tx, sent []Sent) error {
 		}
 	}
 	b.Queue(deleteOutbox, gone)
-	if len(kept) > 0 {
-		b.Queue(delayOutbox, kept, problems, delays)
-	}
-	return tx.SendBatch(ctx, b).Close()
+	b.Queue(delayOutbox, kept, problems, delays)
 }
 
 // Enqueued is a job that a publisher puts into the outbox.
