@@ -192,6 +192,16 @@ begin
   return row_id;
 end $$;
 
+-- Progress of resumable jobs: one row per record that is done or set aside, written with the record's own rows.
+create table if not exists settle.steps (
+  task_id bigint not null references settle.tasks (id),
+  idx     int    not null check (idx >= 0),
+  outcome text   not null,                -- the handler's word, or 'set aside'
+  reason  text,                           -- why it was set aside
+  at      timestamptz not null default clock_timestamp(),
+  primary key (task_id, idx)
+);
+
 -- The heavy columns of old final rows. The key row itself never leaves settle.tasks.
 create table if not exists settle.tasks_archive (
   task_id     bigint primary key references settle.tasks (id),
@@ -284,10 +294,18 @@ create table if not exists shop.import_events (
   changed                 boolean not null, -- the contact took what the event says; of a tie, the greater checksum does
   attempt                 int not null,    -- the attempt of the task that did it: more than 1 means that it was retried
   contact_id              bigint not null references shop.contacts (id),
-  task_id                 bigint not null unique,
-  at                      timestamptz not null default clock_timestamp()
+  task_id                 bigint not null,
+  idx                     int not null default 0, -- of the record in its batch
+  at                      timestamptz not null default clock_timestamp(),
+  constraint import_events_once unique (task_id, idx)
 );
 create index if not exists import_events_of_source on shop.import_events (source_id, id);
+
+-- What became of each record of a batch so far.
+create or replace view shop.import_progress as
+select substr(t.key, length('crm_batch_') + 1) as batch_id, s.idx, s.outcome as result, s.reason, s.at
+from settle.steps s join settle.tasks t on t.id = s.task_id
+where t.kind = 'contacts.import';
 
 -- ---------------------------------------------------------------------------------------------------
 -- provider: the stand-in provider

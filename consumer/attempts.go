@@ -27,8 +27,9 @@ type attempt struct {
 	gate     atomic.Pointer[gate]
 	leaseEnd atomic.Pointer[time.Time]
 	saving   atomic.Bool
-	result   any    // of a local job
-	stored   []byte // the same as JSON, as it was saved
+	progress atomic.Pointer[time.Time] // of a step kind: when the step under way began
+	result   any                       // of a local job
+	stored   []byte                    // the same as JSON, as it was saved
 	cancel   context.CancelCauseFunc
 
 	answer atomic.Pointer[providerAnswer] // a handler that was left behind may still set it
@@ -53,6 +54,8 @@ func (d *delivery) attempt(ctx context.Context, c idemstore.Claimed, sent time.T
 		return a.conclude(ctx, outcomeConflict, conclusion{err: err})
 	}
 	switch {
+	case a.kind.steps != nil:
+		return a.runSteps(ctx, c)
 	case a.kind.apply != nil:
 		return a.applyHeld(ctx, c)
 	case c.Found == idemstore.Ask:

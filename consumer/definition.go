@@ -31,6 +31,7 @@ type definition struct {
 	commit     func(*Writes, final) error
 
 	apply func(context.Context, pgx.Tx, *attempt) (any, error) // local kinds: instead of the five above
+	steps func(*attempt) []step                                // of a step kind, whose apply is what comes after them
 }
 
 // final is a Final with its types erased.

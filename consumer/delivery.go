@@ -57,7 +57,7 @@ func (d *delivery) run(ctx context.Context) settlement {
 	}
 	d.label(attribute.String(attrKey, j.key))
 	d.log = d.log.With("key", j.key)
-	if d.kind.apply != nil && d.meta.NumDelivered == 1 {
+	if d.kind.apply != nil && d.kind.steps == nil && d.meta.NumDelivered == 1 {
 		return d.applyNew(ctx, j)
 	}
 	claimed, sent, err := d.claim(ctx, j)

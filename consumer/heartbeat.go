@@ -184,7 +184,7 @@ func (a *attempt) renewed(end time.Time) {
 // renewUntil caps the renewals: a handler that never returns must not hold its task for ever. An attempt may ask,
 // check and perform, each under the deadline.
 func (a *attempt) renewUntil() time.Time {
-	return a.claimed.Add(3*a.kind.policy.Deadline + handlerGrace)
+	return a.began().Add(3*a.kind.policy.Deadline + handlerGrace)
 }
 
 // shutUnsent shuts the gate only if nothing has passed; an attempt that has sent may finish what it began.

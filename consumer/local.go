@@ -159,7 +159,7 @@ func (a *attempt) locksRow() bool { return a.kind.apply != nil && a.saving.Load(
 func (a *attempt) work(ctx context.Context, tx pgx.Tx) (s idemstore.Save, err error) {
 	ctx, span := a.engine.start(ctx, spanApply, taskLabels(a.task)...)
 	defer func() { endSpan(span, err) }()
-	a.deadline = a.claimed.Add(a.kind.policy.Deadline)
+	a.deadline = a.began().Add(a.kind.policy.Deadline)
 	ctx, cancel := context.WithDeadlineCause(ctx, a.deadline, ErrDeadline)
 	defer cancel()
 	a.result, err = contain(func() (any, error) { return a.kind.apply(ctx, tx, a) })

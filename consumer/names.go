@@ -10,6 +10,7 @@ const (
 	spanCheck          = "settle.check"
 	spanPerform        = "settle.perform"
 	spanApply          = "settle.apply"
+	spanStep           = "settle.step"
 	spanLookup         = "settle.lookup"
 	spanArm            = "settle.arm"
 	spanSave           = "settle.save"
@@ -31,6 +32,7 @@ const (
 	attrDuplicate   = "settle.duplicate"
 	attrRefusal     = "settle.refusal"
 	attrVerb        = "settle.verb"
+	attrStep        = "settle.step"
 
 	attrSystem      = "messaging.system"
 	attrDestination = "messaging.destination.name"

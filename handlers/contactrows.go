@@ -32,13 +32,16 @@ where source_id = $1`
 	// recordEvent keeps what became of an event.
 	recordEvent = `
 insert into shop.import_events (source_id, event_id, source_version, source_updated_at, source_updated_at_exact, checksum,
-  result, changed, attempt, contact_id, task_id)
-values ($1, nullif($2, ''), $3, $4, nullif($5, ''), $6, $7, $8, $9, $10, $11)`
+  result, changed, attempt, contact_id, task_id, idx)
+values ($1, nullif($2, ''), $3, $4, nullif($5, ''), $6, $7, $8, $9, $10, $11, $12)`
 )
 
 // contactEvent is a job as it meets the contact's row.
 type contactEvent struct {
-	*consumer.Attempt[ContactJob]
+	job         ContactJob
+	task        int64
+	attempt     int
+	index       int // of the record in its batch
 	source, sum string
 	edition     edition
 }
@@ -52,12 +55,24 @@ type storedContact struct {
 
 // applyContact makes the contact what the event says, unless it is newer already, and records the event.
 func applyContact(ctx context.Context, tx pgx.Tx, a *consumer.Attempt[ContactJob]) (ContactResult, error) {
-	e := contactEvent{Attempt: a, source: textOf(a.Job.SourceID)}
-	var err error
-	if e.edition, err = a.Job.edition(); err != nil {
+	e, err := newContactEvent(a.Job, a.TaskID, a.Number)
+	if err != nil {
 		return ContactResult{}, consumer.Conflict(err) // key refuses such a job
 	}
-	e.sum = a.Job.checksum(e.edition)
+	return e.apply(ctx, tx)
+}
+
+func newContactEvent(j ContactJob, task int64, attempt int) (contactEvent, error) {
+	e := contactEvent{job: j, task: task, attempt: attempt, source: textOf(j.SourceID)}
+	var err error
+	if e.edition, err = j.edition(); err != nil {
+		return e, err
+	}
+	e.sum = j.checksum(e.edition)
+	return e, nil
+}
+
+func (e contactEvent) apply(ctx context.Context, tx pgx.Tx) (ContactResult, error) {
 	r, err := e.meet(ctx, tx)
 	if err != nil {
 		return ContactResult{}, err
@@ -128,12 +143,12 @@ func (e contactEvent) change(ctx context.Context, tx pgx.Tx) error {
 
 // row are the arguments of addContact and changeContact.
 func (e contactEvent) row() []any {
-	return []any{e.source, e.edition.version, e.edition.moment.time(), e.Job.UpdatedAt, e.Job.Name, e.Job.Email, e.sum, e.TaskID}
+	return []any{e.source, e.edition.version, e.edition.moment.time(), e.job.UpdatedAt, e.job.Name, e.job.Email, e.sum, e.task}
 }
 
 func (e contactEvent) record(ctx context.Context, tx pgx.Tx, r ContactResult) error {
-	_, err := tx.Exec(ctx, recordEvent, e.source, textOf(e.Job.EventID), e.edition.version, e.edition.moment.time(), e.Job.UpdatedAt,
-		e.sum, string(r.Result), r.Changed, e.Number, r.ContactID, e.TaskID)
+	_, err := tx.Exec(ctx, recordEvent, e.source, textOf(e.job.EventID), e.edition.version, e.edition.moment.time(), e.job.UpdatedAt,
+		e.sum, string(r.Result), r.Changed, e.attempt, r.ContactID, e.task, e.index)
 	if err != nil {
 		return fmt.Errorf("record event: %w", err)
 	}

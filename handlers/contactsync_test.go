@@ -37,21 +37,34 @@ func newSyncBench(t *testing.T) *syncBench {
 	return b
 }
 
-// work starts a worker, which drains at the end of the test.
-func (b *syncBench) work() {
+// work starts a worker for contact.sync, which drains at the end of the test.
+func (b *syncBench) work() { b.workOn(Contact(ContactOptions{})) }
+
+// workOn starts a worker, which drains at the latest at the end of the test.
+func (b *syncBench) workOn(kind consumer.Definition) (stop func()) {
 	b.t.Helper()
-	e, err := consumer.New(b.pool, b.js, b.conf, Contact(ContactOptions{}))
+	e, err := consumer.New(b.pool, b.js, b.conf, kind)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := e.Run(ctx); err != nil {
 			b.t.Errorf("run: %v", err)
 		}
 	})
-	b.t.Cleanup(func() { stop(); running.Wait() })
+	stop = func() { cancel(); running.Wait() }
+	b.t.Cleanup(stop)
+	return stop
+}
+
+// publishTo adds one message for a kind.
+func (b *syncBench) publishTo(kind, body string) {
+	b.t.Helper()
+	if _, err := b.js.Publish(b.t.Context(), "jobs."+kind, []byte(body)); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // publish adds messages of their own, without message ids.

@@ -32,6 +32,7 @@ func definitions(o handlerOptions) ([]consumer.Definition, error) {
 		handlers.Report(api, o.report()),
 		handlers.Contact(handlers.ContactOptions{}),
 		handlers.Receipt(handlers.ReceiptOptions{}),
+		handlers.Import(handlers.ImportOptions{}),
 	}, nil
 }
 

@@ -1,0 +1,155 @@
+package idemstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Steps of resumable jobs: each record with its progress row in one transaction, under the fence.
+
+// holdStep is holdRow for one step ($1 id, $2 attempt, $3 token), and moves the lease on when half of it ($4, microseconds)
+// is over: steps that follow each other have the row locked most of the time, so that a heartbeat would rarely get at it.
+// The lease must still run: whoever lost it may be followed by another attempt at the same step.
+const holdStep = `/* settle:hold-step */
+with held as materialized (
+  select t.id, t.lease_until from settle.tasks t
+  where t.id = $1 and t.attempts = $2 and t.token = $3 and t.status = 'started' for update of t
+), renewed as (
+  update settle.tasks t set lease_until = clock_timestamp() + $4::bigint * interval '1 microsecond', updated_at = clock_timestamp()
+  from held h
+  where t.id = h.id and h.lease_until > clock_timestamp()
+    and h.lease_until < clock_timestamp() + ($4::bigint / 2) * interval '1 microsecond'
+  returning t.id
+)
+select settle.fence(exists (select from held where lease_until > clock_timestamp()), $1), exists (select from renewed)`
+
+// addStep keeps what became of a step.
+const addStep = `/* settle:add-step */
+insert into settle.steps (task_id, idx, outcome, reason) values ($1, $2, $3, $4)`
+
+const steps = `/* settle:steps */
+select idx, outcome, coalesce(reason, '') from settle.steps where task_id = $1 order by idx`
+
+const hasStep = `/* settle:has-step */ select 1 from settle.steps where task_id = $1 and idx = $2`
+
+// StepResult is what became of one step.
+type StepResult struct {
+	Index   int
+	Outcome string // the handler's word, or SetAside
+	Reason  string // why it was set aside
+}
+
+// SetAside is the outcome of a step that could not be done. It does not stop the others.
+const SetAside = "set aside"
+
+// Step is one step of an attempt.
+type Step struct {
+	Fence
+	Index int
+	Lease time.Duration
+}
+
+// Steps returns what is recorded of a task's steps, in their order.
+func (s *Store) Steps(ctx context.Context, taskID int64) ([]StepResult, error) {
+	found, err := query(ctx, s, pgx.RowToStructByPos[StepResult], steps, taskID)
+	if err != nil {
+		return nil, fmt.Errorf("list steps: %w", err)
+	}
+	return found, nil
+}
+
+// StepsIn is Steps within a transaction.
+func StepsIn(ctx context.Context, tx pgx.Tx, taskID int64) ([]StepResult, error) {
+	rows, err := tx.Query(ctx, steps, taskID)
+	if err != nil {
+		return nil, fmt.Errorf("list steps: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[StepResult])
+}
+
+// DoStep runs work and records its outcome in one transaction, under the fence and a lease that still runs. It says
+// whether the lease was moved on.
+//
+// Errors and repetitions are those of ApplyHeld: a *WorkError means that nothing of it was committed, ErrLost that the
+// attempt has lost the task. Where the answer to COMMIT is lost it finds out whether the step is recorded.
+func (s *Store) DoStep(ctx context.Context, x Step, limit time.Duration, work func(pgx.Tx) (outcome string, err error)) (renewed bool, err error) {
+	worked := false
+	err = again(ctx, func(ctx context.Context) error {
+		worked, renewed = false, false
+		return s.inTx(ctx, limit, func(conn *pgx.Conn, tx pgx.Tx) (err error) {
+			var held bool
+			if err := tx.QueryRow(ctx, holdStep, x.TaskID, x.Attempt, x.Token, x.Lease.Microseconds()).Scan(&held, &renewed); err != nil {
+				return err
+			}
+			worked = true
+			outcome, err := work(lent{tx})
+			if err == nil {
+				err = leftOpen(conn.PgConn())
+			}
+			if err != nil {
+				return &WorkError{err}
+			}
+			_, err = tx.Exec(ctx, addStep, x.TaskID, x.Index, clean(outcome), nil)
+			return err
+		})
+	})
+	switch {
+	case err == nil:
+		return renewed, nil
+	case sqlState(err) == fenceState && !worked:
+		return false, fmt.Errorf("step: %w", ErrLost)
+	case isNotCommitted(err):
+		return false, fmt.Errorf("step: %w", blame(err, worked))
+	}
+	return s.stepAgain(ctx, x, limit, work, err)
+}
+
+// stepAgain finds out whether a step was committed whose COMMIT was not answered, and does it again if it was not.
+func (s *Store) stepAgain(ctx context.Context, x Step, limit time.Duration, work func(pgx.Tx) (string, error), cause error) (bool, error) {
+	found, err := query(ctx, s, pgx.RowTo[int], hasStep, x.TaskID, x.Index)
+	switch {
+	case err != nil || ctx.Err() != nil:
+		return false, fmt.Errorf("step: %w: %w", ErrUnanswered, errors.Join(cause, err))
+	case len(found) > 0:
+		return false, nil
+	}
+	return s.DoStep(ctx, x, limit, work) // waits for the row, if the server is still at that commit
+}
+
+// SetStepAside records that a step could not be done, under the fence.
+func (s *Store) SetStepAside(ctx context.Context, x Step, reason string) error {
+	err := again(ctx, func(ctx context.Context) error {
+		return s.transact(ctx, func(b *pgx.Batch) {
+			b.Queue(holdStep, x.TaskID, x.Attempt, x.Token, x.Lease.Microseconds())
+			b.Queue(addStep, x.TaskID, x.Index, SetAside, clean(reason))
+		}, func(r pgx.BatchResults) error {
+			for range 2 {
+				if _, err := r.Exec(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if sqlState(err) == fenceState {
+		err = ErrLost
+	}
+	if err != nil {
+		return fmt.Errorf("set step aside: %w", err)
+	}
+	return nil
+}
+
+// AboutData reports whether an error of a handler is about what it was given: its own words, or the database's about a
+// value or a row. Anything else, from a broken connection to a mistake in a statement, would befall the next record too.
+func AboutData(err error) bool {
+	state := sqlState(err)
+	if state == "" {
+		return true
+	}
+	return len(state) == 5 && refusals[state[:2]]
+}
