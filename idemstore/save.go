@@ -67,6 +67,11 @@ func (s *Store) saveOnce(ctx context.Context, saves []Save) (out []Saved, err er
 
 func queueSaves(b *pgx.Batch, saves []Save) {
 	b.Queue(save, saveColumnsOf(saves).args()...)
+	queueWrites(b, saves)
+}
+
+// queueWrites queues the local rows and events that commit with outcomes.
+func queueWrites(b *pgx.Batch, saves []Save) {
 	if hasWrites(saves) {
 		b.Queue(planFreely)
 	}

@@ -1,0 +1,66 @@
+package idemstore
+
+// The statements of acts: what a person, or recovery for them, does to one task. The rules of sql.go hold, with one
+// difference: an act holds no lease, so instead of the fence it compares status and attempts with what was shown, and
+// leaves a new number and a new token, after which no attempt of before can change the row any more.
+//
+// The arguments begin alike: $1 id, $2 status and $3 attempts as shown, $4 new token, $5 actor, $6 reason,
+// $7 traceparent.
+
+// actHeld locks the row and reads the clock afterwards. live is a lease that somebody may hold, released a task that is
+// known not to be applied; both are as the claim sees them.
+const actHeld = `read as materialized (
+  select t.* from settle.tasks t where t.id = $1 for update of t
+), held as materialized (
+  select r.*, c.at,
+    coalesce(r.lease_until > c.at and r.lease_until <= c.at + interval '1 day', false) as live,
+    r.status = 'started' and r.lease_until is null and not r.unsure and not r.sending and r.first_sent_at is null as released
+  from read r cross join lateral (select clock_timestamp() + r.id * interval '0') as c(at)
+)`
+
+// actShown demands that the row is as the person saw it.
+const actShown = `t.id = h.id and h.status = $2 and h.attempts = $3`
+
+// actFence is what every act changes: from here on nobody else's attempt is current.
+const actFence = `attempts = t.attempts + 1, token = $4, lease_until = null, sending = false,
+    last_trace = coalesce(nullif($7::text, ''), t.last_trace), updated_at = clock_timestamp()`
+
+// actSent keeps what the attempt that is cut off may have sent: its gate lets nothing pass after its lease.
+const actSent = `last_sent_by = case when t.sending
+      then greatest(t.last_sent_by, case when h.lease_until <= h.at + interval '1 day' then h.lease_until else h.at end)
+      else t.last_sent_by end`
+
+// actNoted is the audit line of an act, and what it leaves of the task.
+const actNoted = `noted as (
+  insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason, external_id, trace_id)
+  select id, $5, attempts, $2, status, $6, external_id, split_part($7::text, '-', 2) from changed
+)`
+
+// actDone raises (SQLSTATE ST001) unless the act was done ($1 id, $2 its token), so that local rows and events that
+// ride with it are rolled back.
+const actDone = `/* settle:act-done */
+select settle.fence(exists (select from settle.tasks where id = $1 and token = $2), $1)`
+
+// resolve makes a task final by hand: $8 status, $9 external id, $10 result, $11 altered, $12 provider status, $13 answer,
+// $14 last error, $15 error class, $16 retention, $17 also over a live lease, $18 only if nothing can have left.
+const resolve = `/* settle:resolve */
+with ` + actHeld + `, changed as (
+  update settle.tasks t set ` + actFence + `, ` + actSent + `,
+    status = $8, unsure = t.unsure or t.sending, resend_once = false, review_cause = null,
+    external_id = coalesce(t.external_id, $9), result = coalesce($10, t.result), result_altered = t.result_altered or $11,
+    provider_status = coalesce($12::int, t.provider_status), answer = coalesce($13, t.answer),
+    last_error = coalesce($14, t.last_error), error_class = coalesce($15, t.error_class),
+    finished_at = clock_timestamp(), expires_at = clock_timestamp() + $16::bigint * interval '1 microsecond'
+  from held h
+  where ` + actShown + `
+    and case when $18::boolean then h.released or h.status = 'needs_review' and not h.unsure
+             else h.status in ('unknown', 'needs_review')
+               or h.status = 'started' and not h.released and (not h.live or $17::boolean) end
+    and ($9::text is null or coalesce(h.external_id, h.evidence_id, $9) = $9)
+  returning t.*
+), ` + actNoted + `, searchable as (
+  insert into settle.task_refs (name, value, task_id)
+  select 'external_id', external_id, id from changed where octet_length(external_id) <= 512
+  on conflict do nothing
+)
+select ` + taskColumns + ` from changed t`
