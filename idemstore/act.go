@@ -35,7 +35,7 @@ type By struct {
 type Resolution struct {
 	To             Status // Finished or Failed
 	ExternalID     string // write-once: a different one on the row is refused with ErrOtherExternalID
-	Result         []byte // JSON, bounded and cleaned by the caller; nil keeps what the row has
+	Result         []byte // JSON, bounded and cleaned by the caller; what is replayed from now on
 	ResultAltered  bool
 	ProviderStatus int
 	Answer         string
@@ -45,7 +45,7 @@ type Resolution struct {
 
 	// Force cuts off an attempt whose lease is live. Whatever it has sent stays sent.
 	Force bool
-	// Unsent demands that nothing can have left: the task is released, or needs review and is not unsure.
+	// Unsent demands that nothing can have left: the task is released, or needs review and nothing was sent.
 	// Without it a released task is refused.
 	Unsent bool
 
@@ -64,12 +64,71 @@ func (s *Store) Resolve(ctx context.Context, shown Shown, by By, r Resolution) (
 	if !r.To.Final() {
 		return Task{}, fmt.Errorf("resolve: %s is not a final status", r.To)
 	}
-	a := newAct(shown, by, resolve, string(r.To), orNull(clean(r.ExternalID)), orNull(clean(string(r.Result))), r.ResultAltered,
+	a := newAct(shown, by, resolveTask, string(r.To), orNull(clean(r.ExternalID)), orNull(clean(string(r.Result))), r.ResultAltered,
 		orNull(int32(r.ProviderStatus)), orNull(clean(r.Answer)), orNull(clean(r.LastError)), orNull(clean(r.ErrorClass)),
 		r.Retention.Microseconds(), r.Force, r.Unsent)
 	a.externalID = clean(r.ExternalID)
 	a.rides.Writes, a.rides.Emits = r.Writes, r.Emits
 	return s.act(ctx, "resolve", a)
+}
+
+// Another is the content of another message with the task's key.
+type Another struct {
+	Payload       []byte // exact bytes
+	Hash          []byte
+	HashAlgorithm string
+	Refs          []Ref         // its search terms; those of before stay
+	MaxAge        time.Duration // the task's new age limit
+}
+
+// RetryTo is what a retried task may do.
+type RetryTo struct {
+	MaxAge time.Duration // its new age limit
+	// ResendOnce permits one resend that does not rest on the provider's key. It is for a task that needs review or is
+	// unknown, that may have been sent, and of which no external id is known; others are refused.
+	ResendOnce bool
+}
+
+// Retry lets a task that needs review, or has failed, be attempted once more, due now, with its budget given back. What
+// may have been sent before makes it Unknown, so that the provider is asked first; so does having failed. Otherwise it
+// is Started and released. A task that was done at the provider and only needs its local rows is refused: use Resolve.
+//
+// The errors are those of Resolve.
+func (s *Store) Retry(ctx context.Context, shown Shown, by By, r RetryTo) (Task, error) {
+	return s.act(ctx, "retry", newAct(shown, by, retryTask, r.MaxAge.Microseconds(), r.ResendOnce))
+}
+
+// Supersede replaces the content of a task that needs review and of which nothing can have left, and releases it, due
+// now, with its budget given back. The key stays; the caller makes sure that the content has it.
+//
+// The errors are those of Resolve.
+func (s *Store) Supersede(ctx context.Context, shown Shown, by By, x Another) (Task, error) {
+	names, values := make([]string, len(x.Refs)), make([]string, len(x.Refs))
+	for i, r := range x.Refs {
+		names[i], values[i] = clean(r.Name), clean(r.Value)
+	}
+	return s.act(ctx, "supersede", newAct(shown, by, supersedeTask, x.MaxAge.Microseconds(), x.Payload, x.Hash, x.HashAlgorithm, names, values))
+}
+
+// Note adds one line to the audit of a task, whatever its status, and changes nothing else. externalID is evidence and
+// may be empty. It is repeated until it is known to be committed or ctx ends.
+func (s *Store) Note(ctx context.Context, taskID int64, by By, externalID string) error {
+	begun, err := query(ctx, s, pgx.RowTo[time.Time], moment)
+	if err != nil {
+		return fmt.Errorf("note: %w", err)
+	}
+	err = again(ctx, func(ctx context.Context) error {
+		return repeatable(s.transact(ctx, func(b *pgx.Batch) {
+			b.Queue(noteTask, taskID, begun[0], clean(by.Actor), clean(by.Reason), orNull(clean(externalID)), clean(by.Trace))
+		}, func(r pgx.BatchResults) error {
+			_, err := r.Exec()
+			return err
+		}))
+	})
+	if err != nil {
+		return fmt.Errorf("note: %w", err)
+	}
+	return nil
 }
 
 // act is one act, ready to be run as often as it takes.

@@ -410,7 +410,8 @@ const taskColumns = `t.id, t.kind, t.key, t.attempts, t.token, t.status, t.lease
   t.first_sent_at, t.last_sent_by, t.absent_at, t.evidence_id, t.external_id, t.failures, t.next_attempt_at,
   t.give_up_at, t.resend_once, t.provider, t.provider_key, t.payload, t.payload_hash, t.hash_algorithm, t.result,
   t.result_altered, t.provider_status, t.answer, t.last_error, t.error_class, t.review_cause, t.duplicates, t.stream,
-  t.stream_sequence, t.stored_at, t.reply_subject, t.origin_trace, t.last_trace, t.created_at, t.updated_at, t.finished_at`
+  t.stream_sequence, t.stored_at, t.reply_subject, t.origin_trace, t.last_trace, t.created_at, t.updated_at, t.finished_at,
+  t.archived_at, coalesce(t.lease_until > clock_timestamp() and t.lease_until <= clock_timestamp() + interval '1 day', false)`
 
 const findByID = `/* settle:find-by-id */ select ` + taskColumns + ` from settle.tasks t where t.id = $1`
 

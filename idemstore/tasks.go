@@ -74,7 +74,8 @@ func scanTask(row pgx.CollectableRow) (Task, error) {
 		&t.FirstSentAt, &t.LastSentBy, &t.AbsentAt, &evidence, &external, &t.Failures, &t.NextAttemptAt,
 		&t.GiveUpAt, &t.ResendOnce, &t.Provider, &t.ProviderKey, &t.Payload, &t.Hash, &t.HashAlgorithm, &result,
 		&t.ResultAltered, &providerStatus, &answer, &lastError, &class, &cause, &t.Duplicates, &t.Origin.Stream,
-		&sequence, &stored, &t.Reply, &t.OriginTrace, &t.LastTrace, &t.CreatedAt, &t.UpdatedAt, &t.FinishedAt)
+		&sequence, &stored, &t.Reply, &t.OriginTrace, &t.LastTrace, &t.CreatedAt, &t.UpdatedAt, &t.FinishedAt,
+		&t.ArchivedAt, &t.LeaseLive)
 	t.EvidenceID, t.ExternalID, t.Answer = value(evidence), value(external), value(answer)
 	t.LastError, t.ErrorClass, t.ProviderStatus = value(lastError), value(class), int(value(providerStatus))
 	t.Cause = Cause(value(cause))

@@ -157,6 +157,8 @@ type Task struct {
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
 	FinishedAt     *time.Time
+	ArchivedAt     *time.Time // of final rows whose heavy columns are elsewhere
+	LeaseLive      bool       // by the database clock, when the row was read: an attempt holds the task
 }
 
 // Statement is one local write of a handler. It rides in the save's transaction; no rows come back.
