@@ -30,6 +30,7 @@ type attempt struct {
 	progress atomic.Pointer[time.Time] // of a step kind: when the step under way began
 	result   any                       // of a local job
 	stored   []byte                    // the same as JSON, as it was saved
+	readOnly bool                      // it asks about a task that it has not claimed
 	cancel   context.CancelCauseFunc
 
 	answer atomic.Pointer[providerAnswer] // a handler that was left behind may still set it
@@ -209,7 +210,7 @@ func (a *attempt) maySend() error {
 }
 
 func (a *attempt) saveExternalID(ctx context.Context, id string) (err error) {
-	if a == nil {
+	if a == nil || a.readOnly { // what a look-up learns is stored with its verdict
 		return nil
 	}
 	a.label(idLabel(id)...)

@@ -32,6 +32,23 @@ type definition struct {
 
 	apply func(context.Context, pgx.Tx, *attempt) (any, error) // local kinds: instead of the five above
 	steps func(*attempt) []step                                // of a step kind, whose apply is what comes after them
+
+	results results
+}
+
+// results are what a person, or a row, may bring in place of a handler.
+type results struct {
+	given  func([]byte) (any, error) // decodes what a person gives
+	stored func([]byte) (any, error) // decodes what is on the row
+	none   func() any                // the zero value
+}
+
+func resultsOf[R any]() results {
+	return results{
+		given:  func(raw []byte) (any, error) { return decodeResult[R](raw) },
+		stored: func(raw []byte) (any, error) { return readResult[R](raw) },
+		none:   func() any { var r R; return r },
+	}
 }
 
 // final is a Final with its types erased.
@@ -49,7 +66,7 @@ func (k Kind[J, R]) define() (*definition, error) {
 	if err := k.missing(); err != nil {
 		return nil, err
 	}
-	d := &definition{name: k.Name, contract: k.Contract, policy: k.Policy, provider: k.Provider, content: k.Content}
+	d := &definition{name: k.Name, contract: k.Contract, policy: k.Policy, provider: k.Provider, content: k.Content, results: resultsOf[R]()}
 	d.decode = func(doc *document) (any, error) { return decodeJob[J](doc, k.Content.IDs...) }
 	d.key = func(j any) (string, error) { return k.Key(j.(J)) }
 	d.externalID = func(r any) string { return k.ExternalID(r.(R)) }

@@ -82,6 +82,24 @@
 // A key is young while the provider surely still has it. A reading is settled from the absent-after time after the
 // last possible send on. To arm is to confirm the lease by SQL once more, right before a resend.
 //
+// # What a person may do
+//
+// To one task, with Operator. Each act compares status and attempt number with what was shown, in its statement, and
+// leaves a new number and token, so that an attempt that is still at work cannot undo it. decideAct is this table.
+//
+//	ask now      unknown, needs_review, lease expired    read-only; closes on found, found refused
+//	retry        needs_review, done but not booked       local rows only, from the stored result
+//	retry        needs_review, nothing left              released
+//	retry        needs_review, failed                    unknown: asks first
+//	send again   unknown, needs_review; may have left    the same, and one resend without the key's protection
+//	resolve      unknown, needs_review, lease expired,   finished or failed, local rows; the provider is asked first
+//	             with force also a live lease
+//	cancel       released; needs_review, nothing left    failed, local rows
+//	supersede    needs_review, nothing left              other content, released
+//	note         any                                     an audit line
+//
+// A retry gives the budget back and makes the task due. It needs no message.
+//
 // # Where a crash leaves things
 //
 //	before the claim commits     the stream still has the message: as if nothing happened

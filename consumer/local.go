@@ -44,7 +44,7 @@ func (k LocalKind[J, R]) define() (*definition, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &definition{name: k.Name, contract: k.Contract, policy: k.Policy, content: k.Content}
+	d := &definition{name: k.Name, contract: k.Contract, policy: k.Policy, content: k.Content, results: resultsOf[R]()}
 	d.decode = func(doc *document) (any, error) { return decodeJob[J](doc, k.Content.IDs...) }
 	d.key = func(j any) (string, error) { return k.Key(j.(J)) }
 	d.externalID = func(any) string { return "" }

@@ -18,6 +18,7 @@ const (
 	spanRelease        = "settle.release"
 	spanRefuse         = "settle.refuse"
 	spanSettle         = "settle.settle"
+	spanAct            = "settle.act"
 
 	attrTask        = "settle.task.id"
 	attrKind        = "settle.kind"
@@ -33,6 +34,7 @@ const (
 	attrRefusal     = "settle.refusal"
 	attrVerb        = "settle.verb"
 	attrStep        = "settle.step"
+	attrAct         = "settle.act"
 
 	attrSystem      = "messaging.system"
 	attrDestination = "messaging.destination.name"

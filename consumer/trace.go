@@ -94,6 +94,15 @@ func (e *Engine) startDelivery(ctx context.Context, d *delivery) (context.Contex
 		attribute.Int64(attrDelivered, int64(d.meta.NumDelivered))))
 }
 
+// startAct begins the span of an operator's act. It stands in the trace of whoever acts, and is linked to the attempt before.
+func (e *Engine) startAct(ctx context.Context, d *delivery, t idemstore.Task, a OperatorAct) context.Context {
+	ctx = context.WithValue(ctx, labelsKey{}, &d.labels)
+	d.labels.add(append(taskLabels(t), attribute.String(attrKind, t.Kind), attribute.String(attrKey, t.Key)))
+	ctx, d.span = e.start(ctx, spanAct, attribute.String(attrAct, string(a)))
+	linkTo(d.span, t.LastTrace)
+	return ctx
+}
+
 // annotate adds attributes to the span of ctx.
 func (e *Engine) annotate(ctx context.Context, attrs ...attribute.KeyValue) {
 	trace.SpanFromContext(ctx).SetAttributes(attrs...)

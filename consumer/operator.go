@@ -1,0 +1,345 @@
+package consumer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+// Operator does by hand what the engine does not do by itself: it takes a person's decisions about single tasks. It works
+// beside any number of engines, through the same table: whatever it does is compared with what the person saw, in the
+// statement, so that two people, or a person and a worker, never overwrite each other. It sends nothing: attempts are left
+// to the engines.
+//
+// It is safe for concurrent use and runs nothing in the background.
+type Operator struct {
+	engine *Engine // never runs; its parts do the asking
+	kinds  map[string]*kind
+}
+
+// NewOperator checks a configuration and the kinds against each other, as New does. They must be those of the engines that
+// serve the kinds: age limits, retention and the provider come from there. The pool stays the caller's.
+func NewOperator(pool *pgxpool.Pool, c Config, kinds ...Definition) (*Operator, error) {
+	c = c.withDefaults()
+	defs, err := defineAll(c, kinds)
+	if err := errors.Join(c.check(), err); err != nil {
+		return nil, err
+	}
+	if pool == nil {
+		return nil, errors.New("consumer: NewOperator needs a pool")
+	}
+	o := &Operator{kinds: map[string]*kind{}, engine: &Engine{config: c, pool: pool, store: idemstore.New(pool, c.Lease),
+		log: c.Logger, tracer: c.TracerProvider.Tracer(scopeName)}}
+	for _, d := range defs {
+		o.kinds[d.name] = &kind{definition: d}
+	}
+	return o, nil
+}
+
+// Press is one act by a person.
+type Press struct {
+	Actor  string // who; required
+	Reason string // why; required, but by Ask and in a dry run
+	DryRun bool   // say what would happen and write nothing; the provider may be asked
+}
+
+// ActOutcome says what came of an act.
+type ActOutcome string
+
+// The outcomes of an act.
+const (
+	ActDone      ActOutcome = "done"
+	ActAsked     ActOutcome = "asked"   // the provider was asked and settled nothing: only the history has a new line
+	ActRefused   ActOutcome = "refused" // the task's state, the provider or the database forbids it; nothing was changed
+	ActOvertaken ActOutcome = "changed" // somebody else was faster; nothing was changed
+	ActWouldDo   ActOutcome = "dry_run" // it would be done
+)
+
+// Acted is what came of an act.
+type Acted struct {
+	Task    idemstore.Task // as the act left it, or as it is if the act was refused
+	Outcome ActOutcome
+	Message string // in plain words, without the key
+}
+
+// Options are the acts that a task allows at the moment when it was read.
+func (o *Operator) Options(t idemstore.Task) []Option {
+	k, known := o.kinds[t.Kind]
+	if !known {
+		return []Option{{ActNote, deedNote.effect(ActNote)}}
+	}
+	return actFactsOf(t, k.lookup != nil, false).options()
+}
+
+// Retry lets a task that needs review, or has failed, be attempted once more by the engines, under the same provider key,
+// with its budget given back. If it may have been sent, the provider is asked first. A task that is done at the provider
+// and only lacks its local rows gets them at once, and nothing is sent.
+//
+// task is what the person saw. An error means that nobody knows, or that the input cannot be used (ErrInput); that the
+// task does not allow it is no error. The other acts answer in the same way.
+func (o *Operator) Retry(ctx context.Context, task idemstore.Task, p Press) (Acted, error) {
+	return o.press(ctx, ActRetry, task, p, false, func(ctx context.Context, x *pressing) (Acted, error) {
+		if x.deed == deedBook {
+			return x.book(ctx)
+		}
+		return x.again(ctx)
+	})
+}
+
+// SendAgain is Retry with permission for one resend that does not rest on the provider's key, once the provider surely does
+// not know the effect. It is for a task that may have been sent and of which no external id is known.
+func (o *Operator) SendAgain(ctx context.Context, task idemstore.Task, p Press) (Acted, error) {
+	return o.press(ctx, ActSendAgain, task, p, false, func(ctx context.Context, x *pressing) (Acted, error) { return x.again(ctx) })
+}
+
+// Cancel gives up a task of which nothing can have left. It becomes failed, and the kind's Commit runs with the reason as
+// the refusal.
+func (o *Operator) Cancel(ctx context.Context, task idemstore.Task, p Press) (Acted, error) {
+	return o.press(ctx, ActCancel, task, p, false, func(ctx context.Context, x *pressing) (Acted, error) {
+		a, no := x.attempt(ctx)
+		if a == nil {
+			return no, nil
+		}
+		return x.close(ctx, a, x.decided(idemstore.Failed, "cancelled", closing{unsent: true, done: x.effect()}))
+	})
+}
+
+// Supersede gives a task of which nothing can have left the content of a refused message with the same key, and lets it be
+// attempted. refusal is the id of settle.refusals.
+func (o *Operator) Supersede(ctx context.Context, task idemstore.Task, p Press, refusal int64) (Acted, error) {
+	return o.press(ctx, ActSupersede, task, p, false, func(ctx context.Context, x *pressing) (Acted, error) {
+		return x.supersede(ctx, refusal)
+	})
+}
+
+func (x *pressing) supersede(ctx context.Context, refusal int64) (Acted, error) {
+	store := x.o.engine.store
+	r, err := store.RefusedMessage(ctx, refusal)
+	switch {
+	case errors.Is(err, idemstore.ErrNotFound):
+		return Acted{}, fmt.Errorf("supersede: %w: there is no refusal %d", ErrInput, refusal)
+	case err != nil:
+		return Acted{}, fmt.Errorf("supersede: %w", err)
+	}
+	j, err := x.contentOf(r)
+	if err != nil {
+		return Acted{}, fmt.Errorf("supersede: %w: refusal %d: %w", ErrInput, refusal, err)
+	}
+	if x.press.DryRun {
+		return x.would(x.effect()), nil
+	}
+	t, err := store.Supersede(ctx, x.task.Shown(), x.by(ctx, fmt.Sprintf("content replaced by that of refusal %d", refusal)),
+		idemstore.Another{Payload: j.payload, Hash: j.hash, HashAlgorithm: hashAlgorithm, Refs: j.refs, MaxAge: x.kind.policy.MaxAge})
+	return x.answer(ctx, t, err, x.effect())
+}
+
+// contentOf reads the job that a task is to take from a refusal.
+func (x *pressing) contentOf(r idemstore.RefusedBody) (job, error) {
+	switch {
+	case r.Kind != x.task.Kind:
+		return job{}, fmt.Errorf("it is of kind %q", r.Kind)
+	case r.Cut:
+		return job{}, errors.New("only the beginning of its body was kept")
+	}
+	j, err := x.kind.read(r.Body, x.o.engine.config.MaxBody)
+	switch {
+	case err != nil:
+		return job{}, err
+	case j.key != x.task.Key:
+		return job{}, errors.New("it has another key")
+	}
+	return j, nil
+}
+
+// Note adds a line to the history of a task, whatever its status and its kind.
+func (o *Operator) Note(ctx context.Context, task idemstore.Task, p Press) (Acted, error) {
+	return o.press(ctx, ActNote, task, p, false, func(ctx context.Context, x *pressing) (Acted, error) {
+		if p.DryRun {
+			return x.would(x.effect()), nil
+		}
+		if err := o.engine.store.Note(ctx, task.TaskID, x.by(ctx, "note"), ""); err != nil {
+			return Acted{}, fmt.Errorf("note: %w", err)
+		}
+		return Acted{task, ActDone, x.effect()}, nil
+	})
+}
+
+// pressing is an act while it is done.
+type pressing struct {
+	o        *Operator
+	delivery *delivery // for the parts of the engine that work on one; it has no message
+	kind     *kind
+	task     idemstore.Task
+	press    Press
+	act      OperatorAct
+	deed     deed
+}
+
+// effect is what the act comes to.
+func (x *pressing) effect() string { return x.deed.effect(x.act) }
+
+// press checks an act and does it, under a span of its own.
+func (o *Operator) press(ctx context.Context, a OperatorAct, t idemstore.Task, p Press, force bool,
+	do func(context.Context, *pressing) (Acted, error)) (out Acted, err error) {
+	if err := p.check(a); err != nil {
+		return Acted{}, err
+	}
+	k, known := o.kinds[t.Kind]
+	if !known && a != ActNote {
+		return Acted{}, fmt.Errorf("%s: %w: this build knows no kind %q", a, ErrInput, t.Kind)
+	}
+	d, why := decideAct(actFactsOf(t, known && k.lookup != nil, force), a)
+	if d == deedNone {
+		return Acted{t, ActRefused, why.String()}, nil
+	}
+	x := &pressing{o: o, kind: k, task: t, press: p, act: a, deed: d, delivery: &delivery{engine: o.engine, kind: k,
+		log: o.engine.log.With("kind", t.Kind, "key", t.Key, "task", t.TaskID)}}
+	ctx = o.engine.startAct(ctx, x.delivery, t, a)
+	defer func() {
+		x.delivery.span.SetAttributes(attribute.String(attrOutcome, string(out.Outcome)), attribute.String(attrStatus, string(out.Task.Status)))
+		endSpan(x.delivery.span, err)
+	}()
+	return do(ctx, x)
+}
+
+func (p Press) check(a OperatorAct) error {
+	switch {
+	case p.Actor == "":
+		return fmt.Errorf("%s: %w: nobody is named who does it", a, ErrInput)
+	case p.Reason == "" && a != ActAsk && !p.DryRun:
+		return fmt.Errorf("%s: %w: a reason is required", a, ErrInput)
+	}
+	return nil
+}
+
+// maxActor bounds a name in the audit, in bytes.
+const maxActor = 128
+
+// by is who acts and why, for the audit: what was done, and the person's own words.
+func (x *pressing) by(ctx context.Context, what string) idemstore.By {
+	actor, _ := cleanText([]byte(x.press.Actor), maxActor)
+	if x.press.Reason != "" {
+		what += ": " + x.press.Reason
+	}
+	reason, _ := cleanText([]byte(what), maxErrorText)
+	return idemstore.By{Actor: actor, Reason: reason, Trace: traceparent(ctx)}
+}
+
+// again lets the engines attempt the task once more.
+func (x *pressing) again(ctx context.Context) (Acted, error) {
+	if x.press.DryRun {
+		return x.would(x.effect()), nil
+	}
+	t, err := x.o.engine.store.Retry(ctx, x.task.Shown(), x.by(ctx, string(x.act)),
+		idemstore.RetryTo{MaxAge: x.kind.policy.MaxAge, ResendOnce: x.act == ActSendAgain})
+	return x.answer(ctx, t, err, x.effect())
+}
+
+// book commits the local rows of an effect whose result is on the row.
+func (x *pressing) book(ctx context.Context) (Acted, error) {
+	a, no := x.attempt(ctx)
+	if a == nil {
+		return no, nil
+	}
+	result, err := x.kind.results.stored(x.task.Result)
+	if err != nil {
+		return x.refuse("this build cannot read the stored result (%s); resolve it with a result", errorText(err)), nil
+	}
+	return x.close(ctx, a, closing{to: idemstore.Finished, result: result, source: Performed, reason: "booked from the stored result",
+		done: x.effect()})
+}
+
+// attempt is what the parts of the engine work on: it holds nothing and can neither send nor save.
+func (x *pressing) attempt(ctx context.Context) (*attempt, Acted) {
+	value, err := x.kind.decodeRow(x.task.Payload)
+	if err != nil {
+		return nil, x.refuse("this build cannot read its content (%s)", errorText(err))
+	}
+	return &attempt{delivery: x.delivery, task: x.task, job: value, trace: traceparent(ctx), readOnly: true}, Acted{}
+}
+
+// closing is a final outcome that no attempt brings.
+type closing struct {
+	to         idemstore.Status
+	result     any    // of the kind's type; nil if there is none, and then the kind has no local rows
+	word       []byte // what is stored instead, of a decision without a result
+	externalID string // if the result has none
+	cause      error  // of failed
+	class      string
+	source     Source
+	reason     string // for the audit
+	done       string // for the person
+	force      bool
+	unsent     bool
+}
+
+// decided completes a closing that rests on a person's word alone: the word is the result that is replayed.
+func (x *pressing) decided(to idemstore.Status, word string, c closing) closing {
+	reason, _ := cleanText([]byte(x.press.Reason), maxErrorText)
+	c.to, c.source, c.result = to, Resolved, x.kind.results.none()
+	c.class, c.reason, c.cause = word, word, fmt.Errorf("%s by a person: %s", word, reason)
+	c.word, _ = json.Marshal(struct { // strings always encode
+		Resolved string `json:"resolved"`
+		Reason   string `json:"reason"`
+	}{word, reason})
+	return c
+}
+
+// close commits a final outcome with the kind's local rows and events.
+func (x *pressing) close(ctx context.Context, a *attempt, c closing) (Acted, error) {
+	s := a.saveFor(decision{status: c.to}, c.cause)
+	if s.Result = c.word; c.word == nil {
+		if err := a.addResult(&s, c.result); err != nil {
+			return x.refuse("its result cannot be stored: %s", errorText(err)), nil
+		}
+	}
+	s.ExternalID, s.ErrorClass = or(or(s.ExternalID, c.externalID), x.task.ExternalID), c.class
+	a.task.Attempt++ // the act counts as one
+	if a.kind.commit != nil {
+		if err := a.addWrites(&s, conclusion{result: c.result, err: c.cause, source: c.source}); err != nil {
+			return x.refuse("nothing was changed, for its local rows cannot be made: %s", errorText(err)), nil
+		}
+	}
+	if x.press.DryRun {
+		return x.would(c.done), nil
+	}
+	t, err := x.o.engine.store.Resolve(ctx, x.task.Shown(), x.by(ctx, c.reason), idemstore.Resolution{To: c.to,
+		ExternalID: s.ExternalID, Result: s.Result, ResultAltered: s.ResultAltered, ProviderStatus: s.ProviderStatus, Answer: s.Answer,
+		LastError: s.LastError, ErrorClass: s.ErrorClass, Retention: s.Retention, Writes: s.Writes, Emits: s.Emits,
+		Force: c.force, Unsent: c.unsent})
+	return x.answer(ctx, t, err, c.done)
+}
+
+func (x *pressing) refuse(format string, args ...any) Acted {
+	return Acted{x.task, ActRefused, fmt.Sprintf(format, args...)}
+}
+
+func (x *pressing) would(effect string) Acted { return Acted{x.task, ActWouldDo, effect} }
+
+// answer tells a person what came of an act.
+func (x *pressing) answer(ctx context.Context, t idemstore.Task, err error, done string) (Acted, error) {
+	var rows *idemstore.LocalRowsError
+	switch {
+	case err == nil:
+		return Acted{t, ActDone, done}, nil
+	case errors.As(err, &rows):
+		return x.refuse("nothing was changed, for the database refuses its local rows: %s", errorText(rows.Err)), nil
+	case errors.Is(err, idemstore.ErrOtherExternalID):
+		return x.refuse("another external id is known already (%s); an external id is never replaced",
+			or(x.task.ExternalID, x.task.EvidenceID)), nil
+	case !errors.Is(err, idemstore.ErrChanged):
+		return Acted{}, err
+	}
+	fresh, err := x.o.engine.store.FindByID(ctx, x.task.TaskID)
+	if err != nil {
+		return Acted{}, fmt.Errorf("%s: %w", x.act, err)
+	}
+	return Acted{fresh, ActOvertaken, fmt.Sprintf("it has changed since it was looked at: it is %s now, after attempt %d; look again",
+		fresh.Status, fresh.Attempt)}, nil
+}

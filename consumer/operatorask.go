@@ -1,0 +1,106 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+// Ask asks the provider what became of a task that is unknown, needs review, or whose attempt has died. It is read-only
+// there and here, but for a line in the history; a definite answer closes the task, with the kind's local rows. It blocks
+// for at most the kind's deadline, and the errors and answers are those of Retry.
+func (o *Operator) Ask(ctx context.Context, task idemstore.Task, p Press) (Acted, error) {
+	return o.press(ctx, ActAsk, task, p, false, func(ctx context.Context, x *pressing) (Acted, error) {
+		a, no := x.attempt(ctx)
+		if a == nil {
+			return no, nil
+		}
+		r := x.look(ctx, a)
+		if !r.definite() {
+			return x.heard(ctx, ActAsked, r.String(), r)
+		}
+		acted, err := x.adopt(ctx, a, r, closing{reason: "asked by hand"})
+		if err != nil || acted.Outcome != ActRefused {
+			return acted, err
+		}
+		return x.heard(ctx, ActRefused, acted.Message, r)
+	})
+}
+
+// heard ends an act that only learnt something: its history says what.
+func (x *pressing) heard(ctx context.Context, out ActOutcome, what string, r reading) (Acted, error) {
+	switch {
+	case !x.press.DryRun:
+		if err := x.o.engine.store.Note(ctx, x.task.TaskID, x.by(ctx, what), r.id); err != nil {
+			return Acted{}, fmt.Errorf("ask: %s; and then: %w", what, err)
+		}
+	case out == ActAsked:
+		out = ActWouldDo
+	}
+	return Acted{x.task, out, what}, nil
+}
+
+// reading is what one look-up said.
+type reading struct {
+	result  any
+	verdict Verdict
+	err     error
+	id      string // in the result
+}
+
+func (r reading) definite() bool { return r.verdict == Found || r.verdict == FoundRefused }
+
+// String is the reading as a person reads it.
+func (r reading) String() string {
+	switch r.verdict {
+	case Found:
+		return "the provider was asked: it happened" + as(r.id)
+	case FoundRefused:
+		return "the provider was asked: it refused it" + as(r.id)
+	case Absent:
+		return "the provider was asked: it does not know it"
+	case Running:
+		return "the provider was asked: it is still under way there"
+	case Contradictory:
+		return "the provider was asked: it has other content, or two effects" + as(r.id)
+	case CannotTell:
+	}
+	if r.err != nil {
+		return "the provider was asked and could not tell: " + errorText(r.err)
+	}
+	return "the provider was asked and could not tell"
+}
+
+func as(id string) string {
+	if id == "" {
+		return ""
+	}
+	return " as " + id
+}
+
+// look runs the kind's look-up. Nothing can leave that has an effect: no gate is open.
+func (x *pressing) look(ctx context.Context, a *attempt) (r reading) {
+	r.result, r.verdict, r.err = a.lookup(ctx)
+	if r.result != nil {
+		if id, err := a.idOf(r.result); err == nil {
+			r.id, _ = cleanText([]byte(id), maxExternalID)
+		}
+	}
+	return r
+}
+
+// adopt closes a task with what the provider says.
+func (x *pressing) adopt(ctx context.Context, a *attempt, r reading, c closing) (Acted, error) {
+	c.to, c.result, c.source, c.done = idemstore.Finished, r.result, LookedUp, r.String()
+	if r.verdict == FoundRefused {
+		c.to, c.cause = idemstore.Failed, errors.New("refused by the provider")
+	}
+	c.reason = fmt.Sprintf("%s; %s", c.reason, r)
+	acted, err := x.close(ctx, a, c)
+	if acted.Outcome == ActRefused { // somebody knows the outcome, and the row does not
+		acted.Message = fmt.Sprintf("%s; %s", r, acted.Message)
+	}
+	return acted, err
+}
