@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v3"
 
 	"github.com/settlemq/settle/idemstore"
@@ -18,11 +19,12 @@ import (
 
 func tasksCommand() *cli.Command {
 	return &cli.Command{
-		Name:        "tasks",
-		Usage:       "look at tasks: what became of each business key",
-		Description: "TASK is the id of a task or KIND/KEY, such as payment.charge/order_18452.",
-		Commands:    []*cli.Command{tasksListCommand(), tasksShowCommand()},
-		Action:      chooseSubcommand,
+		Name:  "tasks",
+		Usage: "look at tasks, and decide where nobody else can: what became of each business key",
+		Description: "TASK is the id of a task or KIND/KEY, such as payment.charge/order_18452. Verbs that act take the flags and\n" +
+			"variables of settle work that shape a kind, and have to be given the same.",
+		Commands: append([]*cli.Command{tasksListCommand(), tasksShowCommand()}, actCommands()...),
+		Action:   chooseSubcommand,
 	}
 }
 
@@ -54,6 +56,13 @@ func list(ctx context.Context, cmd *cli.Command) error {
 
 // withStore gives a command the table.
 func withStore(do func(context.Context, *cli.Command, *idemstore.Store) error) cli.ActionFunc {
+	return withPool(func(ctx context.Context, cmd *cli.Command, _ *pgxpool.Pool, store *idemstore.Store) error {
+		return do(ctx, cmd, store)
+	})
+}
+
+// withPool gives a command the table and the connections to it.
+func withPool(do func(context.Context, *cli.Command, *pgxpool.Pool, *idemstore.Store) error) cli.ActionFunc {
 	return func(ctx context.Context, cmd *cli.Command) error {
 		pool, err := openPool(ctx, cmd, "settle-tasks", false, nil)
 		if err != nil {
@@ -64,7 +73,7 @@ func withStore(do func(context.Context, *cli.Command, *idemstore.Store) error) c
 		if err := store.CheckSchema(ctx); err != nil {
 			return err
 		}
-		return do(ctx, cmd, store)
+		return do(ctx, cmd, pool, store)
 	}
 }
 
@@ -109,24 +118,45 @@ func printTasks(w io.Writer, tasks []idemstore.Task) error {
 	return table.Flush()
 }
 
-// findTask finds what TASK names: an id, or KIND/KEY. A kind has no slash, a key may.
-func findTask(ctx context.Context, store *idemstore.Store, name string) (idemstore.Task, error) {
-	kind, key, isKey := strings.Cut(name, "/")
-	var task idemstore.Task
-	var err error
-	if isKey {
-		task, err = store.Find(ctx, kind, key)
+// taskName is what TASK names: an id, or a kind and a key. A kind has no slash, a key may.
+type taskName struct {
+	id        int64
+	kind, key string
+}
+
+func parseTaskName(name string) (n taskName, err error) {
+	var isKey bool
+	if n.kind, n.key, isKey = strings.Cut(name, "/"); isKey {
+		return n, nil
+	}
+	if n.id, err = strconv.ParseInt(name, 10, 64); err != nil {
+		return n, wrongUse("%q is neither the id of a task nor KIND/KEY", name)
+	}
+	n.kind = ""
+	return n, nil
+}
+
+func (n taskName) find(ctx context.Context, store *idemstore.Store) (task idemstore.Task, err error) {
+	name := n.kind + "/" + n.key
+	if n.kind != "" || n.key != "" {
+		task, err = store.Find(ctx, n.kind, n.key)
 	} else {
-		id, notNumber := strconv.ParseInt(name, 10, 64)
-		if notNumber != nil {
-			return task, wrongUse("%q is neither the id of a task nor KIND/KEY", name)
-		}
-		task, err = store.FindByID(ctx, id)
+		task, err = store.FindByID(ctx, n.id)
+		name = strconv.FormatInt(n.id, 10)
 	}
 	if errors.Is(err, idemstore.ErrNotFound) {
 		return task, fmt.Errorf("there is no task %s", printable(name))
 	}
 	return task, err
+}
+
+// findTask finds what TASK names.
+func findTask(ctx context.Context, store *idemstore.Store, name string) (idemstore.Task, error) {
+	n, err := parseTaskName(name)
+	if err != nil {
+		return idemstore.Task{}, err
+	}
+	return n.find(ctx, store)
 }
 
 func statusNames() []string {

@@ -17,13 +17,14 @@ type taskObject struct {
 	Status     string `json:"status"`
 	Attempts   int    `json:"attempts"`
 	ExternalID string `json:"external_id"`
-	Outcome    string `json:"outcome"` // "shown": nothing was changed
+	Outcome    string `json:"outcome"` // "shown", or what came of an act
 	Message    string `json:"message"`
 
 	Failures      int        `json:"failures"`
 	Duplicates    int        `json:"duplicates"`
 	LastError     string     `json:"last_error,omitempty"`
 	ErrorClass    string     `json:"error_class,omitempty"`
+	Cause         string     `json:"cause,omitempty"` // why a person is asked
 	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
 	GiveUpAt      *time.Time `json:"give_up_at,omitempty"`
 	CreatedAt     time.Time  `json:"created_at"`
@@ -36,6 +37,7 @@ type taskObject struct {
 	Result      json.RawMessage `json:"result,omitempty"`
 	Answer      string          `json:"answer,omitempty"`
 	History     []eventObject   `json:"history,omitempty"`
+	Next        []nextObject    `json:"next,omitempty"` // what a person may do now
 }
 
 type eventObject struct {
@@ -53,7 +55,7 @@ func taskLine(t idemstore.Task) taskObject {
 	o := taskObject{
 		Task: t.TaskID, Kind: t.Kind, Key: t.Key, Status: string(t.Status), Attempts: t.Attempt,
 		ExternalID: t.ExternalID, Outcome: "shown", Message: summary(t),
-		Failures: t.Failures, Duplicates: t.Duplicates, LastError: t.LastError, ErrorClass: t.ErrorClass,
+		Failures: t.Failures, Duplicates: t.Duplicates, LastError: t.LastError, ErrorClass: t.ErrorClass, Cause: string(t.Cause),
 		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, FinishedAt: t.FinishedAt,
 	}
 	if !t.Status.Final() {

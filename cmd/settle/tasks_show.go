@@ -1,15 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
-	"time"
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/idemstore"
 )
 
@@ -22,11 +23,11 @@ func tasksShowCommand() *cli.Command {
 			databaseFlag(), jsonFlag(),
 			&cli.BoolFlag{Name: "content", Usage: "also print the job, its result and the provider's last answer"},
 		},
-		Action: action(1, 1, withStore(showTask)),
+		Action: action(1, 1, withOperator(consumer.Config{}, showTask)),
 	}
 }
 
-func showTask(ctx context.Context, cmd *cli.Command, store *idemstore.Store) error {
+func showTask(ctx context.Context, cmd *cli.Command, store *idemstore.Store, o *consumer.Operator) error {
 	task, err := findTask(ctx, store, cmd.Args().First())
 	if err != nil {
 		return err
@@ -35,10 +36,16 @@ func showTask(ctx context.Context, cmd *cli.Command, store *idemstore.Store) err
 	if err != nil {
 		return err
 	}
+	next := nextOf(task, o.Options(task))
 	if cmd.Bool("json") {
-		return json.NewEncoder(cmd.Root().Writer).Encode(taskStory(task, events, cmd.Bool("content")))
+		story := taskStory(task, events, cmd.Bool("content"))
+		story.Next = next
+		return json.NewEncoder(cmd.Root().Writer).Encode(story)
 	}
-	return printStory(cmd.Root().Writer, task, events, cmd.Bool("content"))
+	if err := printStory(cmd.Root().Writer, task, events, cmd.Bool("content")); err != nil {
+		return err
+	}
+	return printNext(cmd.Root().Writer, next)
 }
 
 func printStory(w io.Writer, t idemstore.Task, events []idemstore.Event, content bool) error {
@@ -108,7 +115,7 @@ func summary(t idemstore.Task) string {
 	case idemstore.Failed:
 		return fmt.Sprintf("%s failed for good at %s%s%s.", name, clockOf(t.FinishedAt), asExternal(t), because(t))
 	case idemstore.NeedsReview:
-		return fmt.Sprintf("%s needs review: nothing more happens until a person decides%s.", name, because(t))
+		return fmt.Sprintf("%s needs review: %s; a person decides%s.", name, cmp.Or(causeInWords(t.Cause), "nothing more is sent"), because(t))
 	case idemstore.Unknown:
 		return fmt.Sprintf("%s is being checked with the provider: a request may have left and its outcome is not known; "+
 			"it is asked not before %s.", name, clock(t.NextAttemptAt))
@@ -122,7 +129,7 @@ func pending(t idemstore.Task) string {
 	switch {
 	case t.LeaseUntil == nil:
 		return "nothing was sent yet; the next attempt starts not before " + clock(t.NextAttemptAt)
-	case t.LeaseUntil.Before(time.Now()):
+	case !t.LeaseLive:
 		return fmt.Sprintf("attempt %d held it until %s and has not come back; another worker takes it up", t.Attempt, clockOf(t.LeaseUntil))
 	}
 	return fmt.Sprintf("attempt %d is at work and holds it until %s", t.Attempt, clockOf(t.LeaseUntil))

@@ -112,6 +112,16 @@ func TestWrongUseExitsWith2AndOneLine(t *testing.T) {
 		"no limit":              {servers, []string{"tasks", "list", "--limit", "0"}, []string{"limit"}},
 		"unrouted, no NATS":     {map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/x"}, []string{"tasks", "list", "--unrouted"}, []string{"NATS_URL"}},
 		"unrouted by status":    {servers, []string{"tasks", "list", "--unrouted", "--status", "failed"}, []string{"--status", "--unrouted"}},
+		"act without reason":    {servers, []string{"tasks", "retry", "1"}, []string{"--reason", "settle tasks retry --help"}},
+		"act without task":      {servers, []string{"tasks", "cancel", "--reason", "so"}, []string{"TASK"}},
+		"act on no task":        {servers, []string{"tasks", "retry", "1", "order_1", "--reason", "so"}, []string{"order_1", "KIND/KEY"}},
+		"ask nobody":            {with("SETTLE_PROVIDER_URL", ""), []string{"tasks", "ask", "1"}, []string{"--provider-url", "SETTLE_PROVIDER_URL"}},
+		"resolve as what":       {servers, []string{"tasks", "resolve", "1", "--reason", "so"}, []string{"--as"}},
+		"resolve as unknown":    {servers, []string{"tasks", "resolve", "1", "--reason", "so", "--as", "unknown"}, []string{"finished or failed"}},
+		"result not there":      {servers, []string{"tasks", "resolve", "1", "--reason", "so", "--as", "finished", "--result", "no-such-file"}, []string{"no-such-file"}},
+		"supersede by what":     {servers, []string{"tasks", "supersede", "1", "--reason", "so"}, []string{"--refusal"}},
+		"as shown, of several":  {servers, []string{"tasks", "retry", "1", "2", "--reason", "so", "--if-attempts", "3"}, []string{"--if-attempts"}},
+		"as shown, never":       {servers, []string{"tasks", "retry", "1", "--reason", "so", "--if-attempts", "0"}, []string{"if-attempts", "at least 1"}},
 		"missing input":         {servers, []string{"publish", "no-such-file"}, []string{"no-such-file"}},
 	} {
 		t.Run(name, func(t *testing.T) {

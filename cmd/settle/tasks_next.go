@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/settlemq/settle/consumer"
+	"github.com/settlemq/settle/idemstore"
+)
+
+// nextObject is an act that is possible, as --json prints it.
+type nextObject struct {
+	Act     string `json:"act"`
+	Command string `json:"command"`
+	Effect  string `json:"effect"`
+}
+
+// nextOf are the acts that a task allows.
+func nextOf(t idemstore.Task, options []consumer.Option) []nextObject {
+	out := make([]nextObject, len(options))
+	for i, o := range options {
+		out[i] = nextObject{string(o.Act), commandOf(t, o.Act), o.Effect}
+	}
+	return out
+}
+
+// commandOf is what to type. It names the task by its id: a key may hold anything.
+func commandOf(t idemstore.Task, a consumer.OperatorAct) string {
+	args := map[consumer.OperatorAct]string{
+		consumer.ActAsk:       "",
+		consumer.ActResolve:   " --as finished|failed --external-id ID --result FILE --reason TEXT",
+		consumer.ActSupersede: " --refusal ID --reason TEXT",
+	}
+	rest, own := args[a]
+	if !own {
+		rest = " --reason TEXT"
+	}
+	return fmt.Sprintf("settle tasks %s %d%s", a, t.TaskID, rest)
+}
+
+func printNext(w io.Writer, next []nextObject) error {
+	fmt.Fprint(w, "\nWhat can be done\n")
+	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	for _, n := range next {
+		fmt.Fprintf(table, "%s\t%s\n", n.Command, n.Effect)
+	}
+	return table.Flush()
+}
+
+// causeInWords says why a person is asked.
+func causeInWords(c idemstore.Cause) string {
+	switch c {
+	case idemstore.CauseBudget:
+		return "its attempts are used up and nobody could tell whether it happened"
+	case idemstore.CauseAge:
+		return "it was not settled within its age limit"
+	case idemstore.CauseConflict:
+		return "its data contradict ours, or a record is missing"
+	case idemstore.CauseContradictory:
+		return "the provider has other content for it, or two effects"
+	case idemstore.CauseTwoEffects:
+		return "the provider has given two ids for it, so there may be two effects"
+	case idemstore.CauseNotBooked:
+		return "it is done at the provider, and the local rows were refused"
+	case idemstore.CauseRefusalUnbooked:
+		return "the provider refused it, and the local rows that say so were refused"
+	case idemstore.CauseAbsent:
+		return "the provider does not know it, and nothing permits sending it again"
+	case idemstore.CauseVanished:
+		return "the provider does not know an id any more that it once gave"
+	case idemstore.CauseNoLookup:
+		return "it may have happened, its kind has no way to ask, and no key protects a second request"
+	case idemstore.CauseReplayedError:
+		return "the provider answers every request with the same stored error"
+	}
+	return ""
+}
