@@ -127,6 +127,9 @@ func (x *pressing) supersede(ctx context.Context, refusal int64) (Acted, error) 
 	case err != nil:
 		return Acted{}, fmt.Errorf("supersede: %w", err)
 	}
+	if done, err := store.Steps(ctx, x.task.TaskID); err != nil || len(done) > 0 {
+		return x.refuse("%d records of its content are done already", len(done)), err
+	}
 	j, err := x.contentOf(r)
 	if err != nil {
 		return Acted{}, fmt.Errorf("supersede: %w: refusal %d: %w", ErrInput, refusal, err)

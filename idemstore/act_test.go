@@ -179,6 +179,18 @@ func TestSupersedeRefused(t *testing.T) {
 	}
 }
 
+// Records that are done belong to the content that they were taken from.
+func TestSupersedeRefusedBesideSteps(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.makeRows(t)
+	task, _ := b.found(t, "order_1", "review, not unsure")
+	b.exec(t, `insert into settle.steps (task_id, idx, outcome) values ($1, 0, 'imported')`, task.TaskID)
+	b.refused(t, task.TaskID, idemstore.ErrChanged, func() (idemstore.Task, error) {
+		return b.Supersede(t.Context(), task.Shown(), byAnna, another())
+	})
+}
+
 func TestNoteChangesNothingElse(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

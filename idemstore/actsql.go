@@ -92,13 +92,15 @@ with ` + actHeld + `, changed as (
 select ` + taskColumns + ` from changed t`
 
 // supersedeTask gives a task that never left the content of another message with its key, and releases it: $9 payload,
-// $10 hash, $11 algorithm, $12 and $13 names and values of search terms.
+// $10 hash, $11 algorithm, $12 and $13 names and values of search terms. What a step has done of the old content is not
+// of the new one.
 const supersedeTask = `/* settle:supersede */
 with ` + actHeld + `, changed as (
   update settle.tasks t set ` + actFence + `, ` + actDue + `,
     status = 'started', payload = $9, payload_hash = $10, hash_algorithm = $11
   from held h
   where ` + actShown + ` and h.status = 'needs_review' and not h.touched
+    and not exists (select from settle.steps s where s.task_id = h.id)
   returning t.*
 ), ` + actNoted + `, searchable as (
   insert into settle.task_refs (name, value, task_id)
