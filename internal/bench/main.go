@@ -68,6 +68,9 @@ type contestant struct {
 	name string
 	kind string
 	run  func(context.Context, *stage) error // until every job is acked
+
+	rates []float64 // jobs per second in each round
+	used  usage     // in all rounds
 }
 
 func run(ctx context.Context, out io.Writer, jobs, rounds, slots int, only string) error {
@@ -77,36 +80,38 @@ func run(ctx context.Context, out io.Writer, jobs, rounds, slots int, only strin
 		return err
 	}
 	contestants := []contestant{
-		{"hand-written loop, 64 goroutines", "bench.loop", loop},
-		{"external kind, no-op", "bench.external", engine(external())},
-		{"local kind, no-op", "bench.local", engine(local())},
+		{name: "hand-written loop, 64 goroutines", kind: "bench.loop", run: loop},
+		{name: "external kind, no-op", kind: "bench.external", run: engine(external())},
+		{name: "local kind, no-op", kind: "bench.local", run: engine(local())},
 	}
 	if only != "" {
 		contestants = slices.DeleteFunc(contestants, func(c contestant) bool { return c.kind != only })
 	}
-	rates := make([][]float64, len(contestants))
 	for round := range rounds {
-		for i, c := range contestants {
-			rate, err := s.measure(ctx, c)
+		for i := range contestants {
+			c := &contestants[i]
+			rate, used, err := s.measure(ctx, *c)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
-			rates[i] = append(rates[i], rate)
+			c.rates, c.used = append(c.rates, rate), c.used.plus(used)
 			fmt.Fprintf(os.Stderr, "round %d: %-34s %8.0f jobs/s\n", round+1, c.name, rate)
 		}
 	}
-	return report(out, contestants, rates)
+	return report(out, contestants, jobs*rounds)
 }
 
-func report(out io.Writer, contestants []contestant, rates [][]float64) error {
+// report prints a line for each contestant; each has done n jobs.
+func report(out io.Writer, contestants []contestant, n int) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "contestant\tjobs/s (median)\tmin\tmax\t× loop (median of rounds)\t")
-	for i, c := range contestants {
+	fmt.Fprintln(t, "contestant\tjobs/s (median)\tmin\tmax\t× first (median of rounds)\tper job:\t"+usageColumns+"\t")
+	for _, c := range contestants {
 		var ratios []float64
-		for round, r := range rates[i] {
-			ratios = append(ratios, r/rates[0][round])
+		for round, r := range c.rates {
+			ratios = append(ratios, r/contestants[0].rates[round])
 		}
-		fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.0f\t%.2f\t\n", c.name, median(rates[i]), slices.Min(rates[i]), slices.Max(rates[i]), median(ratios))
+		fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.0f\t%.2f\t\t%s\t\n", c.name, median(c.rates), slices.Min(c.rates), slices.Max(c.rates),
+			median(ratios), c.used.perJob(n))
 	}
 	return t.Flush()
 }
@@ -125,6 +130,7 @@ type stage struct {
 	js          jetstream.JetStream
 	made        int
 
+	url     string        // of the measurement's database
 	pool    *pgxpool.Pool // of the measurement under way
 	emptied time.Time     // when its last job was acked
 }
@@ -155,56 +161,69 @@ func (s *stage) close() {
 	}
 }
 
-// measure queues the jobs, runs a contestant until all are acked, and returns jobs per second.
-func (s *stage) measure(ctx context.Context, c contestant) (float64, error) {
+// measure queues the jobs and runs a contestant until all are acked. It returns jobs per second, and what was used.
+func (s *stage) measure(ctx context.Context, c contestant) (rate float64, used usage, err error) {
 	if err := s.prepare(ctx, c.kind); err != nil {
+		return 0, used, err
+	}
+	before, err := s.use(ctx)
+	if err != nil {
+		return 0, used, err
+	}
+	took, err := s.race(ctx, c)
+	if err != nil {
+		return 0, used, err
+	}
+	after, err := s.use(ctx)
+	if err != nil {
+		return 0, used, err
+	}
+	rows, err := s.finished(ctx)
+	if err == nil && rows != s.jobs {
+		err = fmt.Errorf("%d rows are finished, want %d", rows, s.jobs)
+	}
+	return float64(s.jobs) / took.Seconds(), after.minus(before), err
+}
+
+// race runs a contestant and returns how long it took.
+func (s *stage) race(ctx context.Context, c contestant) (took time.Duration, err error) {
+	if s.pool, err = pgxpool.New(ctx, s.url+"&pool_max_conns=64"); err != nil {
 		return 0, err
 	}
 	defer s.pool.Close()
 	began := time.Now()
-	s.emptied = time.Time{}
-	if err := c.run(ctx, s); err != nil {
-		return 0, err
-	}
-	took := s.emptied.Sub(began)
-	rows, err := s.finished(ctx)
+	err = c.run(ctx, s)
+	return s.emptied.Sub(began), err
+}
+
+const engineCount = `select count(*) from settle.tasks where status = 'finished'`
+
+// finished counts what a contestant has finished, in the engine's table or the loop's.
+func (s *stage) finished(ctx context.Context) (rows int, err error) {
+	conn, err := pgx.Connect(ctx, s.url)
 	if err != nil {
 		return 0, err
 	}
-	if rows != s.jobs {
-		return 0, fmt.Errorf("%d rows are finished, want %d", rows, s.jobs)
-	}
-	return float64(s.jobs) / took.Seconds(), nil
-}
-
-// finished counts what a contestant has finished, in the engine's table or the loop's.
-func (s *stage) finished(ctx context.Context) (byHand int, err error) {
-	if err := s.pool.QueryRow(ctx, handCount).Scan(&byHand); err != nil {
-		return 0, err
-	}
-	tasks, err := idemstore.New(s.pool, time.Second).List(ctx, idemstore.Filter{Status: idemstore.Finished, Limit: s.jobs + 1})
-	return byHand + len(tasks), err
+	defer conn.Close(ctx)
+	err = conn.QueryRow(ctx, "select ("+handCount+") + ("+engineCount+")").Scan(&rows)
+	return rows, err
 }
 
 func (s *stage) prepare(ctx context.Context, kind string) error {
 	s.made++
-	url, err := s.postgres.CreateDatabase(ctx, fmt.Sprintf("bench_%d", s.made))
+	var err error
+	if s.url, err = s.postgres.CreateDatabase(ctx, fmt.Sprintf("bench_%d", s.made)); err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, s.url)
 	if err != nil {
 		return err
 	}
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
+	defer conn.Close(ctx)
+	if err := idemstore.Migrate(ctx, conn); err != nil {
 		return err
 	}
-	err = idemstore.Migrate(ctx, conn)
-	_ = conn.Close(ctx)
-	if err != nil {
-		return err
-	}
-	if s.pool, err = pgxpool.New(ctx, url+"&pool_max_conns=64"); err != nil {
-		return err
-	}
-	if _, err := s.pool.Exec(ctx, handTable); err != nil {
+	if _, err := conn.Exec(ctx, handTable); err != nil {
 		return err
 	}
 	return s.queue(ctx, kind)
