@@ -102,7 +102,7 @@ type answer struct {
 	alert bool
 }
 
-// answerTo says how a delivery ends that got no attempt. Inserted, Ask and Perform got one.
+// answerTo says how a delivery ends that got no attempt. Inserted, Ask and Perform got one; Taken is asked again.
 func answerTo(f idemstore.Found) answer {
 	switch f {
 	case idemstore.Locked:
@@ -121,7 +121,7 @@ func answerTo(f idemstore.Found) answer {
 		return answer{nak, waitDue, false}
 	case idemstore.Spent:
 		return answer{term, waitNone, true}
-	case idemstore.Inserted, idemstore.Ask, idemstore.Perform:
+	case idemstore.Inserted, idemstore.Ask, idemstore.Perform, idemstore.Taken:
 	}
 	return answer{silent, waitNone, false}
 }

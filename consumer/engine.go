@@ -26,6 +26,7 @@ type Engine struct {
 	log    *slog.Logger
 	tracer trace.Tracer
 
+	newClaims  *group[idemstore.Claim, idemstore.Claimed] // of keys that are likely to be new
 	claims     *group[idemstore.Claim, idemstore.Claimed]
 	saves      *group[idemstore.Save, idemstore.Saved]
 	relay      *relay
@@ -95,7 +96,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	e.log.InfoContext(ctx, "serving", "kinds", len(e.kinds), "slots", e.config.Slots)
 	<-ctx.Done()
-	err := e.drain(work, stop, func() { takers.Wait(); e.deliveries.Wait(); e.claims.runners.Wait(); e.saves.runners.Wait() })
+	err := e.drain(work, stop, func() { takers.Wait(); e.deliveries.Wait(); e.waitForGroups() })
 	stopBeating()
 	heart.Wait()
 	return err

@@ -148,16 +148,25 @@ func alone[Q, A any](ctx context.Context, f func(context.Context, ...Q) ([]A, er
 
 // newGroups makes the groups of an engine.
 func (e *Engine) newGroups() {
-	e.claims = &group[idemstore.Claim, idemstore.Claimed]{
-		key:   func(c idemstore.Claim) string { return c.Kind + " " + c.Key },
-		run:   together(e.store.Claim, nobodyAnswers),
-		limit: groupLimit, lanes: groupLanes, ample: e.config.Lease,
+	claims := func(f func(context.Context, ...idemstore.Claim) ([]idemstore.Claimed, error)) *group[idemstore.Claim, idemstore.Claimed] {
+		return &group[idemstore.Claim, idemstore.Claimed]{
+			key:   func(c idemstore.Claim) string { return c.Kind + " " + c.Key },
+			run:   together(f, nobodyAnswers),
+			limit: groupLimit, lanes: groupLanes, ample: e.config.Lease,
+		}
 	}
+	e.newClaims, e.claims = claims(e.store.ClaimNew), claims(e.store.Claim)
 	e.saves = &group[idemstore.Save, idemstore.Saved]{
 		key:   func(s idemstore.Save) string { return s.Kind + " " + s.Key },
 		run:   together(e.store.Save, func(error) bool { return false }),
 		limit: groupLimit, lanes: groupLanes, ample: saveTimeout,
 	}
+}
+
+func (e *Engine) waitForGroups() {
+	e.newClaims.runners.Wait()
+	e.claims.runners.Wait()
+	e.saves.runners.Wait()
 }
 
 // nobodyAnswers tells a database that is away from one that refused: no member would get further by itself.

@@ -21,9 +21,14 @@ var ErrUnanswered = errors.New("claim was not answered and was not found")
 // It blocks for one round trip, longer only while the server lets nobody in. On an error no claim of the call
 // may be acted upon; only ErrUnanswered leaves open whether one was committed.
 func (s *Store) Claim(ctx context.Context, claims ...Claim) ([]Claimed, error) {
+	return s.claim(ctx, claims, s.claimOnce)
+}
+
+// claim runs once until its outcome is known.
+func (s *Store) claim(ctx context.Context, claims []Claim, once func(context.Context, []Claim) ([]Claimed, error)) ([]Claimed, error) {
 	var out []Claimed
 	err := again(ctx, func(ctx context.Context) (err error) {
-		out, err = s.claimOnce(ctx, claims)
+		out, err = once(ctx, claims)
 		if sqlState(err) != lockTimeoutState {
 			return err
 		}
@@ -44,40 +49,39 @@ func (s *Store) Claim(ctx context.Context, claims ...Claim) ([]Claimed, error) {
 }
 
 func (s *Store) claimOnce(ctx context.Context, claims []Claim) (out []Claimed, err error) {
-	err = s.transact(ctx, columnsOf(claims).queue, func(r pgx.BatchResults) (err error) {
-		out, err = readClaims(r, len(claims))
+	x := inserting(claims)
+	err = s.transact(ctx, func(b *pgx.Batch) {
+		x.queue(b)
+		columnsOf(claims).queue(b)
+	}, func(r pgx.BatchResults) (err error) {
+		if _, err = x.read(r); err != nil {
+			return err
+		}
+		out, err = readClaims(r, claims)
 		return err
 	})
-	for i := range out {
-		out[i].completeFrom(claims[i])
-	}
 	return out, err
 }
 
-// queue queues the two halves of a claim.
+// queue queues the second half of a claim.
 func (c *columns) queue(b *pgx.Batch) {
-	b.Queue(claimInsert, c.kinds, c.keys, c.tokens, c.hashes, c.algorithms, c.payloads, c.providers, c.providerKeys,
-		c.streams, c.sequences, c.stored, c.replies, c.origins, c.traces, c.leases, c.maxAges,
-		c.local, c.refKinds, c.refKeys, c.refNames, c.refValues)
 	b.Queue(claimDecide, c.kinds, c.keys, c.tokens, c.hashes, c.algorithms, c.payloads,
 		c.streams, c.sequences, c.stored, c.providers, c.providerKeys, c.traces, c.leases, c.maxFailures, c.local)
 }
 
-// readClaims reads the answers to n claims.
-func readClaims(r pgx.BatchResults, n int) ([]Claimed, error) {
-	if _, err := r.Exec(); err != nil {
-		return nil, err
-	}
+// readClaims reads the answers to the second half.
+func readClaims(r pgx.BatchResults, claims []Claim) ([]Claimed, error) {
 	rows, err := r.Query()
 	if err != nil {
 		return nil, err
 	}
 	found, err := pgx.CollectRows(rows, scanClaimed)
-	out := make([]Claimed, n)
+	out := make([]Claimed, len(claims))
 	for i := range out {
 		out[i].Found = Locked
 	}
 	for _, f := range found {
+		f.completeFrom(claims[f.position-1])
 		out[f.position-1] = f
 	}
 	return out, err
@@ -107,20 +111,19 @@ func (s *Store) rereadClaims(ctx context.Context, claims []Claim, cause error) (
 	return out, nil
 }
 
-// columns are claims as the arrays that the statements take.
+// columns are claims as the arrays that claimDecide takes.
 type columns struct {
-	kinds, keys, algorithms, providers, providerKeys, streams, replies, origins, traces []string
-	tokens                                                                              []pgtype.UUID
-	hashes, payloads                                                                    [][]byte
-	sequences, leases, maxAges                                                          []int64
-	stored                                                                              []*time.Time
-	maxFailures                                                                         []int32
-	local                                                                               []bool
-	refKinds, refKeys, refNames, refValues                                              []string
+	kinds, keys, algorithms, providers, providerKeys, streams, traces []string
+	tokens                                                            []pgtype.UUID
+	hashes, payloads                                                  [][]byte
+	sequences, leases                                                 []int64
+	stored                                                            []*time.Time
+	maxFailures                                                       []int32
+	local                                                             []bool
 }
 
 func columnsOf(claims []Claim) *columns {
-	c := &columns{refKinds: []string{}, refKeys: []string{}, refNames: []string{}, refValues: []string{}}
+	c := &columns{}
 	for _, x := range claims {
 		c.kinds, c.keys = append(c.kinds, x.Kind), append(c.keys, x.Key)
 		c.tokens = append(c.tokens, tokenOf(x.Token))
@@ -129,13 +132,8 @@ func columnsOf(claims []Claim) *columns {
 		c.providers, c.providerKeys = append(c.providers, x.Provider), append(c.providerKeys, x.ProviderKey)
 		c.streams, c.sequences = append(c.streams, x.Origin.Stream), append(c.sequences, int64(x.Origin.Sequence))
 		c.stored = append(c.stored, storedTime(x.Origin))
-		c.replies, c.origins, c.traces = append(c.replies, x.Reply), append(c.origins, x.OriginTrace), append(c.traces, x.Trace)
-		c.leases, c.maxAges = append(c.leases, x.Lease.Microseconds()), append(c.maxAges, x.MaxAge.Microseconds())
+		c.leases, c.traces = append(c.leases, x.Lease.Microseconds()), append(c.traces, x.Trace)
 		c.maxFailures, c.local = append(c.maxFailures, int32(x.MaxFailures)), append(c.local, x.Local)
-		for _, r := range x.Refs {
-			c.refKinds, c.refKeys = append(c.refKinds, x.Kind), append(c.refKeys, x.Key)
-			c.refNames, c.refValues = append(c.refNames, r.Name), append(c.refValues, r.Value)
-		}
 	}
 	return c
 }

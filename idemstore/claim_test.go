@@ -166,7 +166,8 @@ func prepareFor(t *testing.T, b bench, f idemstore.Found) int64 {
 		if _, err := b.Release(t.Context(), idemstore.Release{Fence: fence, Delay: delay}); err != nil {
 			t.Fatal(err)
 		}
-	case idemstore.Inserted, idemstore.Busy, idemstore.Locked, idemstore.Conflicting, idemstore.Incomparable, idemstore.Spent:
+	case idemstore.Inserted, idemstore.Busy, idemstore.Locked, idemstore.Conflicting, idemstore.Incomparable, idemstore.Spent,
+		idemstore.Taken:
 		// A live lease will do, or its test goes on from there.
 	}
 	return fence.TaskID

@@ -165,14 +165,20 @@ func (s *Store) begin(ctx context.Context, conn *pgxpool.Conn, limit time.Durati
 	return conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: fmt.Sprintf(beginApply, s.lockTimeout, max(limit.Milliseconds(), 1))})
 }
 
+// claimIn claims in a transaction that goes on. The row is looked at only if somebody has the key: two round trips
+// for a repeat, and the cheaper half of a claim for a new one.
 func claimIn(ctx context.Context, tx pgx.Tx, claim Claim) (Claimed, error) {
-	b := &pgx.Batch{}
-	columnsOf([]Claim{claim}).queue(b)
-	b.Queue(planFreely)
-	results := tx.SendBatch(ctx, b)
-	found, err := readClaims(results, 1)
-	if closeErr := results.Close(); err == nil {
-		err = closeErr
+	claims := []Claim{claim}
+	x := inserting(claims)
+	found, err := inBatch(ctx, tx, func(b *pgx.Batch) { x.queue(b); b.Queue(planFreely) }, x.read)
+	if err == nil && found[0].Found == Taken {
+		found, err = inBatch(ctx, tx, func(b *pgx.Batch) { b.Queue(planAgain); columnsOf(claims).queue(b); b.Queue(planFreely) },
+			func(r pgx.BatchResults) ([]Claimed, error) {
+				if _, err := r.Exec(); err != nil {
+					return nil, err
+				}
+				return readClaims(r, claims)
+			})
 	}
 	switch {
 	case sqlState(err) == lockTimeoutState:
@@ -180,8 +186,19 @@ func claimIn(ctx context.Context, tx pgx.Tx, claim Claim) (Claimed, error) {
 	case err != nil:
 		return Claimed{}, err
 	}
-	found[0].completeFrom(claim)
 	return found[0], nil
+}
+
+// inBatch runs statements in one round trip of a transaction.
+func inBatch[T any](ctx context.Context, tx pgx.Tx, fill func(*pgx.Batch), read func(pgx.BatchResults) (T, error)) (T, error) {
+	b := &pgx.Batch{}
+	fill(b)
+	results := tx.SendBatch(ctx, b)
+	out, err := read(results)
+	if closeErr := results.Close(); err == nil {
+		err = closeErr
+	}
+	return out, err
 }
 
 // applyIn runs the work and then the save, whose fence the claim in the same transaction, or holdRow, has made sure.
@@ -193,26 +210,17 @@ func applyIn(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, c Claimed, work Wor
 	if err != nil {
 		return Saved{}, &WorkError{err}
 	}
-	b := &pgx.Batch{}
-	b.Queue(planAgain)
-	b.Queue(save, saveColumnsOf([]Save{x}).args()...)
-	results := tx.SendBatch(ctx, b)
-	out, err := readApplied(results)
-	if closeErr := results.Close(); err == nil {
-		err = closeErr
-	}
-	return out, err
-}
-
-func readApplied(r pgx.BatchResults) (Saved, error) {
-	if _, err := r.Exec(); err != nil {
-		return Saved{}, err
-	}
-	rows, err := r.Query()
-	if err != nil {
-		return Saved{}, err
-	}
-	return pgx.CollectExactlyOneRow(rows, scanSaved)
+	group := savesOf([]Save{x})
+	return inBatch(ctx, tx, func(b *pgx.Batch) { b.Queue(planAgain); group.queue(b) }, func(r pgx.BatchResults) (Saved, error) {
+		if _, err := r.Exec(); err != nil {
+			return Saved{}, err
+		}
+		out, err := group.read(r)
+		if err != nil {
+			return Saved{}, err
+		}
+		return out[0], nil
+	})
 }
 
 // lent is a transaction that its borrower cannot end.

@@ -207,7 +207,7 @@ func TestD18TakenOverBeforeTheSecondLook(t *testing.T) {
 	f := w.performing(t, "order_1")
 	s := finished(f)
 	s.Writes = []idemstore.Statement{local("paid by the stale attempt")}
-	shot := w.proxy.CutBeforeCommit(rig.CommitCut{Containing: "/* settle:save */"})
+	shot := w.proxy.CutBeforeCommit(rig.CommitCut{Containing: "/* settle:save-final */"})
 	if err := w.pool1.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -50,24 +50,17 @@ func (s *Store) Save(ctx context.Context, saves ...Save) ([]Saved, error) {
 }
 
 func (s *Store) saveOnce(ctx context.Context, saves []Save) (out []Saved, err error) {
+	group := savesOf(saves)
 	err = s.transact(ctx, func(b *pgx.Batch) {
-		queueSaves(b, saves)
-	}, func(r pgx.BatchResults) error {
-		rows, err := r.Query()
-		if err != nil {
-			return err
-		}
-		if out, err = pgx.CollectRows(rows, scanSaved); err != nil {
+		group.queue(b)
+		queueWrites(b, saves)
+	}, func(r pgx.BatchResults) (err error) {
+		if out, err = group.read(r); err != nil {
 			return err
 		}
 		return readWrites(r, saves)
 	})
 	return out, err
-}
-
-func queueSaves(b *pgx.Batch, saves []Save) {
-	b.Queue(save, saveColumnsOf(saves).args()...)
-	queueWrites(b, saves)
 }
 
 // queueWrites queues the local rows and events that commit with outcomes.

@@ -96,6 +96,8 @@ const (
 	Spent        Found = "spent"        // 9: budget or age used up; the claim parked it
 	Ask          Found = "ask"          // 10, 11, 12: ask the provider before anything is sent
 	Perform      Found = "perform"      // 11, 13: known not applied; perform
+
+	Taken Found = "" // no line: ClaimNew did not look at the row, Claim does
 )
 
 // Claimed is the answer to one Claim: what was found, and the row as the claim left it.

@@ -11,7 +11,7 @@ import (
 // fence, and then says what happened.
 func TestD18CommitNotAnswered(t *testing.T) {
 	t.Parallel()
-	const save, claim = "/* settle:save */", "/* settle:claim-decide */"
+	const save, claim = "/* settle:save", "/* settle:claim-insert */"
 	type c struct {
 		containing string
 		cut        func(*rig.PostgresProxy, rig.CommitCut) *rig.Shot
