@@ -236,7 +236,7 @@ func (s *stage) queue(ctx context.Context, kind string) error {
 		return err
 	}
 	for i := range s.jobs {
-		if _, err := s.js.PublishAsync("jobs."+kind, body(i)); err != nil {
+		if _, err := s.js.PublishAsync("jobs."+kind, body(i), jetstream.WithStallWait(time.Minute)); err != nil {
 			return err
 		}
 	}
