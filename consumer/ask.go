@@ -19,9 +19,10 @@ func (a *attempt) ask(ctx context.Context) settlement {
 	case errors.Is(cause, ErrDraining) && verdict == CannotTell:
 		return a.giveBack(ctx, decideOutcome(outcomeFacts{outcome: outcomeDrained}), conclusion{})
 	}
-	d := decideAsk(a.askFacts(verdict))
+	facts := a.askFacts(verdict)
+	d := decideAsk(facts)
 	if d.act == sendIt {
-		return a.resend(ctx, d)
+		return a.resend(ctx, d, facts)
 	}
 	return a.commit(ctx, d, conclusion{result: result, err: err, source: LookedUp, verdict: verdict.String(),
 		after: askedFor(err)})
@@ -79,14 +80,17 @@ func (a *attempt) askFacts(v Verdict) askFacts {
 	}
 }
 
-// resend looks at the local rows once more, confirms the lease by SQL, and performs with the same key.
-func (a *attempt) resend(ctx context.Context, d decision) settlement {
+// resend looks at the local rows and the order once more, confirms the lease by SQL, and performs with the same key.
+func (a *attempt) resend(ctx context.Context, d decision, asked askFacts) settlement {
 	result, done, err := a.check(ctx)
 	switch {
 	case done:
 		return a.conclude(ctx, outcomeDone, conclusion{result: result, source: Checked})
 	case err != nil:
 		return a.conclude(ctx, a.judgeCheck(ctx, err), conclusion{err: err, after: askedFor(err)})
+	}
+	if s, free := a.guard(ctx, &asked); !free {
+		return s
 	}
 	keyUntil, err := a.arm(ctx, d)
 	if err != nil && errors.Is(context.Cause(ctx), ErrDraining) {

@@ -96,9 +96,10 @@ type conclusion struct {
 	source  Source
 	sent    bool // a request of this attempt may have been applied
 	verdict string
+	detail  string // for the audit
 }
 
-// performChecked looks at the local rows and then performs.
+// performChecked looks at the local rows and the order, and then performs.
 func (a *attempt) performChecked(ctx context.Context) settlement {
 	result, done, err := a.check(ctx)
 	switch {
@@ -106,6 +107,9 @@ func (a *attempt) performChecked(ctx context.Context) settlement {
 		return a.conclude(ctx, outcomeDone, conclusion{result: result, source: Checked})
 	case err != nil:
 		return a.conclude(ctx, a.judgeCheck(ctx, err), conclusion{err: err, after: askedFor(err)})
+	}
+	if s, free := a.guard(ctx, nil); !free {
+		return s
 	}
 	return a.perform(ctx, time.Time{})
 }

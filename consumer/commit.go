@@ -48,7 +48,7 @@ func (a *attempt) commit(ctx context.Context, d decision, c conclusion) settleme
 	a.saving.Store(true) // the heartbeat leaves the row alone from here on
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 	defer cancel()
-	s, err := a.saveOf(d, c)
+	s, err := a.saveOf(ctx, d, c)
 	if err != nil { // Commit itself failed: the effect is real, its booking is not
 		return a.unbooked(ctx, d, c, err)
 	}
@@ -60,7 +60,7 @@ func (a *attempt) commit(ctx context.Context, d decision, c conclusion) settleme
 	case errors.As(err, &local):
 		return a.unbooked(ctx, d, c, err)
 	case errors.Is(err, idemstore.ErrOtherExternalID):
-		return a.twoEffects(ctx, c, s.ExternalID)
+		return a.twoEffects(ctx, c, s)
 	}
 	return a.notSaved(ctx, c, err)
 }
@@ -109,16 +109,22 @@ func (a *attempt) saveFor(d decision, cause error) idemstore.Save {
 }
 
 // saveOf puts together what is stored.
-func (a *attempt) saveOf(d decision, c conclusion) (idemstore.Save, error) {
+func (a *attempt) saveOf(ctx context.Context, d decision, c conclusion) (idemstore.Save, error) {
 	p := a.kind.provider
 	s := a.saveFor(d, c.err)
+	if c.detail != "" {
+		s.Reason += ": " + c.detail
+	}
+	if d.status == idemstore.Finished {
+		s.Applied = a.versionApplied(ctx, c)
+	}
 	asked := c.verdict != ""
 	s.AbsentNow, s.ClearAbsent = d.absentNow, asked && c.verdict != Absent.String()
 	s.Delay = a.jittered(d.wait, d.cost, c.after)
 	if d.settled && (asked || p.usableKey(a.kind.policy.Deadline) == 0) {
 		s.Settle = p.AbsentAfter
 	}
-	if err := a.addResult(&s, c.result); err != nil {
+	if err := a.addResult(&s, c); err != nil {
 		return s, err
 	}
 	if !d.status.Final() || a.kind.commit == nil {
@@ -129,19 +135,22 @@ func (a *attempt) saveOf(d decision, c conclusion) (idemstore.Save, error) {
 }
 
 // addResult stores what the handler brought back. Next to an outcome that is not final it counts only if it has
-// an external id: handlers return an empty result beside most errors.
-func (a *attempt) addResult(s *idemstore.Save, result any) error {
-	if result == nil {
+// an external id: handlers return an empty result beside most errors. A skipped event has no id.
+func (a *attempt) addResult(s *idemstore.Save, c conclusion) (err error) {
+	if c.result == nil {
 		return nil
 	}
-	id, err := a.idOf(result)
+	id := ""
+	if c.source != Skipped {
+		id, err = a.idOf(c.result)
+	}
 	if !s.Status.Final() && (err != nil || id == "") {
 		return nil //nolint:nilerr // handlers return an empty result, or a nil one, beside most errors
 	}
 	if err != nil {
 		return fmt.Errorf("take external id: %w", err)
 	}
-	raw, err := json.Marshal(result)
+	raw, err := json.Marshal(c.result)
 	if err != nil {
 		return fmt.Errorf("encode result: %w", err)
 	}
@@ -194,29 +203,34 @@ func (a *attempt) saved(ctx context.Context, d decision, s idemstore.Save, saved
 }
 
 // unbooked parks a task whose outcome is real and whose local rows are refused. With a stored result a retry runs
-// only Commit; a refusal leaves none, for a retry must ask the provider again and not book it as done.
+// only Commit; a refusal and a skipped event leave none, for a retry must not book them as done.
 func (a *attempt) unbooked(ctx context.Context, unsaved decision, c conclusion, cause error) settlement {
 	out := outcomeUnbooked
-	if unsaved.status == idemstore.Failed {
+	switch {
+	case unsaved.status == idemstore.Failed:
 		out = outcomeUnbookedRefusal
+	case c.source == Skipped:
+		out = outcomeUnbookedSkip
 	}
 	d := decideOutcome(outcomeFacts{outcome: out})
 	s := a.saveFor(d, cause)
 	s.ErrorClass = "not_booked"
-	if err := a.addResult(&s, c.result); err != nil {
+	if err := a.addResult(&s, c); err != nil {
 		s.LastError = errorText(errors.Join(cause, err))
 	}
-	if out == outcomeUnbookedRefusal {
+	if out == outcomeUnbooked {
+		s.Applied = a.versionApplied(ctx, c)
+	} else {
 		s.Result, s.ResultAltered = nil, false
 	}
 	return a.park(ctx, d, s, c)
 }
 
 // twoEffects parks a task whose row has one external id while this attempt brings another.
-func (a *attempt) twoEffects(ctx context.Context, c conclusion, second string) settlement {
+func (a *attempt) twoEffects(ctx context.Context, c conclusion, unsaved idemstore.Save) settlement {
 	d := decideOutcome(outcomeFacts{outcome: outcomeTwoEffects})
 	s := a.saveFor(d, c.err)
-	s.ErrorClass, s.EvidenceID = "two_effects", second
+	s.ErrorClass, s.EvidenceID, s.Applied = "two_effects", unsaved.ExternalID, unsaved.Applied
 	return a.park(ctx, d, s, c)
 }
 

@@ -175,6 +175,7 @@ const (
 	outcomeTwoEffects                     // done, with another external id than the row's
 	outcomeUnbooked                       // done, but the local rows were refused
 	outcomeUnbookedRefusal                // refused, and the local rows that say so were refused
+	outcomeUnbookedSkip                   // overtaken by a newer event, and the local rows that say so were refused
 	outcomeAccepted                       // taken, not done; an external id to poll
 	outcomeRefused                        // refused for good
 	outcomeNotSent                        // this attempt surely changed nothing
@@ -208,6 +209,9 @@ func decideOutcome(f outcomeFacts) decision {
 	case outcomeUnbookedRefusal:
 		return decision{act: saveIt, status: idemstore.NeedsReview, cause: idemstore.CauseRefusalUnbooked, applied: true, alert: true,
 			why: "refused by the provider, not booked here"}
+	case outcomeUnbookedSkip:
+		return decision{act: saveIt, status: idemstore.NeedsReview, cause: idemstore.CauseSkipUnbooked, alert: true,
+			why: "overtaken by a newer event, not booked here"}
 	case outcomeAccepted:
 		return decision{act: saveIt, status: idemstore.Unknown, applied: true, wait: waitPoll,
 			why: "accepted by the provider, not done yet"}

@@ -88,7 +88,7 @@ func (a answer) inWords(t *testing.T, f idemstore.Found) string {
 }
 
 var outcomeNames = map[outcome]string{outcomeUnknown: "unknown", outcomeDone: "done", outcomeTwoEffects: "two-effects",
-	outcomeUnbooked: "unbooked", outcomeUnbookedRefusal: "unbooked-refusal", outcomeAccepted: "accepted", outcomeRefused: "refused", outcomeNotSent: "not-sent",
+	outcomeUnbooked: "unbooked", outcomeUnbookedRefusal: "unbooked-refusal", outcomeUnbookedSkip: "unbooked-skip", outcomeAccepted: "accepted", outcomeRefused: "refused", outcomeNotSent: "not-sent",
 	outcomeNotLetIn: "not-let-in", outcomeDrained: "drained", outcomeCutShort: "cut-short",
 	outcomeMisconfigured: "misconfigured", outcomeConflict: "conflict", outcomeLost: "lost"}
 
@@ -100,6 +100,7 @@ done             -      -       -    | save finished applied
 two-effects      -      -       -    | save needs_review two_effects alert applied
 unbooked         -      -       -    | save needs_review not_booked alert applied
 unbooked-refusal -      -       -    | save needs_review refusal_not_booked alert applied
+unbooked-skip    -      -       -    | save needs_review skip_not_booked alert
 accepted         -      -       -    | save unknown poll applied
 refused          no     -       -    | save failed applied
 refused          yes    yes     -    | save failed applied

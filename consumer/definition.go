@@ -24,6 +24,8 @@ type definition struct {
 	decode     func(*document) (any, error)
 	key        func(any) (string, error)
 	refs       func(any) Refs
+	entity     func(any) (string, Version)
+	none       func() any // the zero result
 	check      func(context.Context, DB, any) (any, bool, error)
 	perform    func(context.Context, *attempt) (any, error)
 	lookup     func(context.Context, *attempt) (any, Verdict, error)
@@ -71,8 +73,12 @@ func (k Kind[J, R]) define() (*definition, error) {
 	d.key = func(j any) (string, error) { return k.Key(j.(J)) }
 	d.externalID = func(r any) string { return k.ExternalID(r.(R)) }
 	d.perform = func(ctx context.Context, a *attempt) (any, error) { return k.Perform(ctx, typed[J](a)) }
+	d.none = func() any { var none R; return none }
 	if k.Refs != nil {
 		d.refs = func(j any) Refs { return k.Refs(j.(J)) }
+	}
+	if k.Entity != nil {
+		d.entity = func(j any) (string, Version) { return k.Entity(j.(J)) }
 	}
 	if k.Check != nil {
 		d.check = func(ctx context.Context, db DB, j any) (any, bool, error) { return k.Check(ctx, db, j.(J)) }
@@ -178,6 +184,9 @@ func (d *definition) read(body []byte, maxBody int) (job, error) {
 		return job{}, err
 	}
 	key, err := d.keyOf(value)
+	if err == nil {
+		err = d.checkEntity(value)
+	}
 	if err != nil {
 		return job{}, err
 	}
@@ -231,13 +240,14 @@ func (d *definition) refsOf(value any) (out []idemstore.Ref) {
 
 // Description is a kind as `settle kinds` prints it, with all defaults filled in.
 type Description struct {
-	Name      string   `json:"name"`
-	Subject   string   `json:"subject"`
-	Consumer  string   `json:"consumer"`
-	Contract  Contract `json:"contract"`
-	Policy    Policy   `json:"policy"`
-	Provider  Provider `json:"provider"`
-	HasLookup bool     `json:"has_lookup"`
+	Name          string   `json:"name"`
+	Subject       string   `json:"subject"`
+	Consumer      string   `json:"consumer"`
+	Contract      Contract `json:"contract"`
+	Policy        Policy   `json:"policy"`
+	Provider      Provider `json:"provider"`
+	HasLookup     bool     `json:"has_lookup"`
+	HasOrderGuard bool     `json:"has_order_guard"` // by Entity: no event is sent after a newer one
 }
 
 // Describe gives the declaration of a kind as an engine with this configuration would run it.
@@ -250,5 +260,5 @@ func Describe(def Definition, c Config) (Description, error) {
 		return Description{}, err
 	}
 	return Description{Name: d.name, Subject: subject(d.name), Consumer: consumerName(d.name), Contract: d.contract,
-		Policy: d.policy, Provider: d.provider, HasLookup: d.lookup != nil}, nil
+		Policy: d.policy, Provider: d.provider, HasLookup: d.lookup != nil, HasOrderGuard: d.entity != nil}, nil
 }

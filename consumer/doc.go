@@ -100,6 +100,22 @@
 //
 // A retry gives the budget back and makes the task due. It needs no message.
 //
+// # The order of an entity
+//
+// Jobs that are events of a changing thing (Kind.Entity) take an order guard right before each send. Its row is locked
+// while it is decided (idemstore, guardDecide; decideGuard is the same table), by the first line that fits:
+//
+//	this version or a newer one applied by another task     stale: finished unsent, Commit sees Skipped
+//	another task holds it, and may be under way             held: given back, free of charge
+//	only a number here, only a time there                   needs_review
+//	the holder waits for a person, may have been applied,
+//	    and is not older                                    held
+//	anything else                                           taken: the send goes on
+//
+// "May be under way" is unknown, or started with a lease, run out or not. A stale event whose earlier attempt may have
+// been applied is finished only where "absent" is settled and was read twice; until then asking goes on. The version
+// moves on in the commit of the save, whoever learnt that the effect is there, and each part of it only grows.
+//
 // # Where a crash leaves things
 //
 //	before the claim commits     the stream still has the message: as if nothing happened

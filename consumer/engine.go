@@ -29,6 +29,7 @@ type Engine struct {
 	newClaims  *group[idemstore.Claim, idemstore.Claimed] // of keys that are likely to be new
 	claims     *group[idemstore.Claim, idemstore.Claimed]
 	saves      *group[idemstore.Save, idemstore.Saved]
+	guards     *group[idemstore.Guard, idemstore.Guarded]
 	relay      *relay
 	held       holdings
 	database   health

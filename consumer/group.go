@@ -161,11 +161,18 @@ func (e *Engine) newGroups() {
 		run:   together(e.store.Save, func(error) bool { return false }),
 		limit: groupLimit, lanes: groupLanes, ample: saveTimeout,
 	}
+	e.guards = &group[idemstore.Guard, idemstore.Guarded]{
+		key:   func(g idemstore.Guard) string { return g.Kind + " " + g.ID },
+		run:   together(e.store.Guard, nobodyAnswers),
+		limit: groupLimit, lanes: groupLanes, ample: e.config.Lease,
+	}
 }
 
+// waitForGroups returns when the last group in flight is answered.
 func (e *Engine) waitForGroups() {
 	e.newClaims.runners.Wait()
 	e.claims.runners.Wait()
+	e.guards.runners.Wait()
 	e.saves.runners.Wait()
 }
 

@@ -29,6 +29,14 @@ type Kind[J, R any] struct {
 	Key func(J) (string, error)
 	// Refs gives search terms (customer, order). Optional.
 	Refs func(J) Refs
+	// Entity names the thing that the job is an event of, and the version that the event brings: a contact that is pushed
+	// into a CRM, and the number of its last change. Optional; with it an order guard stands before each send. One event
+	// of an entity is under way at a time, and one that is not newer than what was applied is never sent: its task is
+	// finished with the zero R, and Commit sees Skipped. An event waits, free of charge, while another one of its entity
+	// may be under way; one that waits for a person stops only those that are not newer. An empty id means: no guard for
+	// this job. A version without a number and a time, a time that is none, or an id of more than 512 bytes refuses the
+	// message (bad_key). Entity must depend on the job alone. The guard is per kind.
+	Entity func(J) (id string, v Version)
 	// Check looks at local rows before anything is sent: true means that the effect is already there and R is
 	// its result. An error made by Conflict parks the task, one made by Refused makes it failed; any other error is
 	// tried again later, unsent.
@@ -44,7 +52,8 @@ type Kind[J, R any] struct {
 	// ExternalID takes the provider's id out of a result. One place, for Perform, Lookup and operators.
 	ExternalID func(R) string
 	// Commit queues local rows and events that are committed with the result, or not at all. It runs for every
-	// final outcome, whoever learnt it, refusals included, may run several times, and must only queue. Optional.
+	// final outcome, whoever learnt it, refusals and skipped events included, may run several times, and must only
+	// queue. Optional.
 	Commit func(*Writes, Final[J, R]) error
 }
 
@@ -96,6 +105,7 @@ const (
 	LookedUp                // the provider was asked and knew it
 	Checked                 // local rows already had it
 	Resolved                // a person decided
+	Skipped                 // nothing was sent: a newer event of the entity was applied. Result is the zero R
 )
 
 // Final is a final outcome, as Commit sees it.

@@ -168,7 +168,7 @@ func (a *attempt) work(ctx context.Context, tx pgx.Tx) (s idemstore.Save, err er
 	}
 	s = a.saveFor(decision{act: saveIt, status: idemstore.Finished}, nil)
 	s.Strict = false // the row has been locked since the claim
-	err = a.addResult(&s, a.result)
+	err = a.addResult(&s, conclusion{result: a.result})
 	a.stored = s.Result
 	return s, err
 }

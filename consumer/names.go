@@ -8,6 +8,7 @@ const (
 	spanDeliver        = "settle.deliver"
 	spanClaim          = "settle.claim"
 	spanCheck          = "settle.check"
+	spanGuard          = "settle.guard"
 	spanPerform        = "settle.perform"
 	spanApply          = "settle.apply"
 	spanStep           = "settle.step"

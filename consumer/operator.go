@@ -298,7 +298,7 @@ func (x *pressing) decided(to idemstore.Status, word string, c closing) closing 
 func (x *pressing) close(ctx context.Context, a *attempt, c closing) (Acted, error) {
 	s := a.saveFor(decision{status: c.to}, c.cause)
 	if s.Result = c.word; c.word == nil {
-		if err := a.addResult(&s, c.result); err != nil {
+		if err := a.addResult(&s, conclusion{result: c.result, source: c.source}); err != nil {
 			return x.refuse("its result cannot be stored: %s", errorText(err)), nil
 		}
 	}

@@ -53,9 +53,13 @@ func (s *Store) saveOnce(ctx context.Context, saves []Save) (out []Saved, err er
 	group := savesOf(saves)
 	err = s.transact(ctx, func(b *pgx.Batch) {
 		group.queue(b)
+		queueVersions(b, saves)
 		queueWrites(b, saves)
 	}, func(r pgx.BatchResults) (err error) {
 		if out, err = group.read(r); err != nil {
+			return err
+		}
+		if err := readVersions(r, saves); err != nil {
 			return err
 		}
 		return readWrites(r, saves)

@@ -34,6 +34,7 @@ const (
 	CauseTwoEffects      Cause = "two_effects"        // two external ids for one task
 	CauseNotBooked       Cause = "not_booked"         // done at the provider, the local rows were refused
 	CauseRefusalUnbooked Cause = "refusal_not_booked" // refused by the provider, the local rows were refused
+	CauseSkipUnbooked    Cause = "skip_not_booked"    // overtaken by a newer event, the local rows that say so were refused
 	CauseAbsent          Cause = "absent"             // the provider surely does not know it; no permission to send again
 	CauseVanished        Cause = "vanished"           // the provider does not know an id that it once gave
 	CauseNoLookup        Cause = "no_lookup"          // the kind cannot ask, and nothing protects a resend
@@ -203,6 +204,10 @@ type Save struct {
 	// last possible send: this save, if the attempt sent. The later of Delay and Settle wins.
 	Settle    time.Duration
 	Retention time.Duration // final: when the heavy columns may be archived
+
+	// Applied is set where the effect of an event is there: with the save its version becomes the newest that was
+	// applied to its entity, unless a newer one was, and the task gives the order guard up.
+	Applied *Entity
 
 	Writes []Statement
 	Emits  []Emit

@@ -54,12 +54,13 @@ func printKinds(_ context.Context, cmd *cli.Command) error {
 
 // kindObject is a kind as --json prints it. Durations are texts such as 30s.
 type kindObject struct {
-	Kind     string         `json:"kind"`
-	Subject  string         `json:"subject"`
-	Consumer string         `json:"consumer"`
-	Contract contractObject `json:"contract"`
-	Policy   policyObject   `json:"policy"`
-	Provider profileObject  `json:"provider"`
+	Kind       string         `json:"kind"`
+	Subject    string         `json:"subject"`
+	Consumer   string         `json:"consumer"`
+	Contract   contractObject `json:"contract"`
+	Policy     policyObject   `json:"policy"`
+	Provider   profileObject  `json:"provider"`
+	OrderGuard bool           `json:"order_guard"`
 }
 
 type contractObject struct {
@@ -110,6 +111,7 @@ func describeKind(d consumer.Description) kindObject {
 			AbsentAfter: short(d.Provider.AbsentAfter), ResendUnkeyed: d.Provider.ResendUnkeyed,
 			AppliedNothing: d.Provider.AppliedNothing,
 		},
+		OrderGuard: d.HasOrderGuard,
 	}
 }
 
@@ -136,6 +138,9 @@ func printKind(w io.Writer, k kindObject) error {
 	row("stops when", k.Contract.StopRule)
 	row("limits", k.Policy.String())
 	row("provider", k.Provider.String())
+	if k.OrderGuard {
+		row("order", "one event of an entity at a time; one that is not newer than what was applied is skipped, unsent")
+	}
 	return table.Flush()
 }
 

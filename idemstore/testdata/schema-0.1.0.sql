@@ -211,6 +211,28 @@ create table if not exists settle.tasks_archive (
   archived_at timestamptz not null default clock_timestamp()
 );
 
+-- The order guard of kinds whose jobs are events of a changing thing, one row per thing. Its row lock is what makes two
+-- workers agree about the order: an event is sent only by the holder, and a newer version that was applied is on the row
+-- in the same commit as the result. Columns of text sort by bytes, so that every statement locks in the same order.
+create table if not exists settle.entities (
+  kind           text collate "C" not null,
+  entity         text collate "C" not null check (octet_length(entity) between 1 and 512),
+
+  -- The newest version that is known to be applied. Each part only grows.
+  version_number bigint,
+  version_time   text collate "C",         -- UTC, all digits that the source gave: 2026-11-29T10:00:00.25
+  applied_by     bigint,                   -- the task that brought it
+
+  -- The task that took the guard last, and its version. It holds the guard while its own row says that a request of it
+  -- may be under way; one that is over, released or purged holds nothing.
+  holder         bigint,
+  holder_number  bigint,
+  holder_time    text collate "C",
+
+  updated_at     timestamptz not null default clock_timestamp(),
+  primary key (kind, entity)
+) with (fillfactor = 70);
+
 -- Who owns a plain provider-key prefix, also across processes: no prefix may begin another at one provider.
 create table if not exists settle.key_prefixes (
   provider text not null,
