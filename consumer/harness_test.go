@@ -219,6 +219,7 @@ type payProvider struct {
 	effects  map[string]string // provider key to id
 	made     int
 	script   []http.HandlerFunc // for the next POSTs; then the honest answer
+	onPost   http.HandlerFunc   // instead of the honest answer
 	onLookup http.HandlerFunc   // instead of the honest look-up
 }
 
@@ -280,6 +281,9 @@ func (p *payProvider) next(r *http.Request) http.HandlerFunc {
 		h := p.script[0]
 		p.script = p.script[1:]
 		return h
+	}
+	if p.onPost != nil {
+		return p.onPost
 	}
 	return p.honest
 }

@@ -25,14 +25,16 @@ const (
 // intake is the taking of one kind's messages.
 type intake struct {
 	*Engine
-	kind  *kind
-	open  int           // pulls under way
-	ended chan struct{} // one per pull that has ended
+	kind     *kind
+	open     int         // pulls under way
+	ended    chan pulled // one per pull that has ended
+	pressure pressure
+	resting  bool // before the next pull of a paused intake
 }
 
 // take pulls messages of a kind until ctx ends. Deliveries run under work, which outlives ctx by the grace time.
 func (e *Engine) take(ctx, work context.Context, k *kind) {
-	in := &intake{Engine: e, kind: k, ended: make(chan struct{}, pulls)}
+	in := &intake{Engine: e, kind: k, ended: make(chan pulled, pulls)}
 	defer func() {
 		for ; in.open > 0; in.open-- {
 			<-in.ended
@@ -40,20 +42,22 @@ func (e *Engine) take(ctx, work context.Context, k *kind) {
 	}()
 	for {
 		e.database.await(ctx, e.pool)
-		n := in.reserve(ctx)
-		if n == 0 {
+		in.look(ctx)
+		in.ease(ctx)
+		reserved := in.reserve(ctx)
+		if reserved == 0 {
 			return
 		}
+		n := in.pressure.allow(reserved)
+		k.free(reserved - n)
 		cons, err := e.bind(ctx, k)
 		if err != nil {
 			k.free(n)
 			continue
 		}
 		in.open++
-		go func() {
-			defer func() { in.ended <- struct{}{} }()
-			e.pull(ctx, work, k, cons, n)
-		}()
+		paused := in.pressure.paused
+		go func() { in.ended <- e.pull(ctx, work, k, cons, n, paused) }()
 	}
 }
 
@@ -67,8 +71,8 @@ func (in *intake) reserve(ctx context.Context) (n int) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-in.ended:
-			in.open--
+		case r := <-in.ended:
+			in.closed(r)
 		case in.kind.slots <- struct{}{}:
 			n++
 		}
@@ -94,17 +98,21 @@ func (k *kind) free(n int) {
 	}
 }
 
-// pull asks for n messages and begins each as it comes. Slots that no message came for are freed.
-func (e *Engine) pull(ctx, work context.Context, k *kind, cons jetstream.Consumer, n int) {
+// pull asks for n messages and begins each as it comes. Slots that no message came for are freed. Whether messages had
+// come before is counted only where that is asked for.
+func (e *Engine) pull(ctx, work context.Context, k *kind, cons jetstream.Consumer, n int, count bool) (r pulled) {
 	defer func() { k.free(n) }()
 	batch, err := cons.Fetch(n, jetstream.FetchMaxWait(pullWait))
 	if err != nil {
 		e.unbind(ctx, k, err)
-		return
+		return r
 	}
 	for msg := range batch.Messages() {
 		d := &delivery{engine: e, kind: k, msg: msg, born: born(cons), log: e.log}
 		d.keepUntil(now())
+		if count {
+			r.note(msg)
+		}
 		n--
 		e.deliveries.Add(1)
 		go func() {
@@ -121,6 +129,7 @@ func (e *Engine) pull(ctx, work context.Context, k *kind, cons jetstream.Consume
 	if err := batch.Error(); err != nil {
 		e.unbind(ctx, k, err)
 	}
+	return r
 }
 
 // handBack returns a message that arrived while the process drains: nothing was done for it, so it costs nothing.
