@@ -312,9 +312,12 @@ func (x *pressing) close(ctx context.Context, a *attempt, c closing) (Acted, err
 	if x.press.DryRun {
 		return x.would(c.done), nil
 	}
+	if c.to == idemstore.Finished {
+		s.Applied = a.versionApplied(ctx, conclusion{source: c.source})
+	}
 	t, err := x.o.engine.store.Resolve(ctx, x.task.Shown(), x.by(ctx, c.reason), idemstore.Resolution{To: c.to,
 		ExternalID: s.ExternalID, Result: s.Result, ResultAltered: s.ResultAltered, ProviderStatus: s.ProviderStatus, Answer: s.Answer,
-		LastError: s.LastError, ErrorClass: s.ErrorClass, Retention: s.Retention, Writes: s.Writes, Emits: s.Emits,
+		LastError: s.LastError, ErrorClass: s.ErrorClass, Retention: s.Retention, Kind: x.task.Kind, Applied: s.Applied, Writes: s.Writes, Emits: s.Emits,
 		Force: c.force, Unsent: c.unsent})
 	return x.answer(ctx, t, err, c.done)
 }

@@ -49,8 +49,10 @@ type Resolution struct {
 	// Without it a released task is refused.
 	Unsent bool
 
-	Writes []Statement
-	Emits  []Emit
+	Kind    string  // of the task; needed with Applied
+	Applied *Entity // the version that its effect has brought to its entity; nil: none
+	Writes  []Statement
+	Emits   []Emit
 }
 
 // Resolve makes a task final that is unknown, needs review, or is started with a lease that has run out, and commits the
@@ -68,7 +70,7 @@ func (s *Store) Resolve(ctx context.Context, shown Shown, by By, r Resolution) (
 		orNull(int32(r.ProviderStatus)), orNull(clean(r.Answer)), orNull(clean(r.LastError)), orNull(clean(r.ErrorClass)),
 		r.Retention.Microseconds(), r.Force, r.Unsent)
 	a.externalID = clean(r.ExternalID)
-	a.rides.Writes, a.rides.Emits = r.Writes, r.Emits
+	a.rides.Kind, a.rides.Applied, a.rides.Writes, a.rides.Emits = r.Kind, r.Applied, r.Writes, r.Emits
 	return s.act(ctx, "resolve", a)
 }
 
@@ -191,6 +193,7 @@ func (s *Store) actOnce(ctx context.Context, a act) (out Task, err error) {
 	err = s.transact(ctx, func(b *pgx.Batch) {
 		b.Queue(a.sql, a.args...)
 		b.Queue(actDone, a.shown.TaskID, a.token)
+		queueVersions(b, rides)
 		queueWrites(b, rides)
 	}, func(r pgx.BatchResults) error {
 		rows, err := r.Query()
@@ -206,6 +209,9 @@ func (s *Store) actOnce(ctx context.Context, a act) (out Task, err error) {
 		}
 		if len(tasks) > 0 {
 			out = tasks[0]
+		}
+		if err := readVersions(r, rides); err != nil {
+			return err
 		}
 		return readWrites(r, rides)
 	})
