@@ -30,6 +30,11 @@ type Config struct {
 	Replicas      int           // of streams that the engine creates; 1
 	Policy        Policy        // for the fields that a kind leaves zero
 
+	// ProofRetention is the age at which a final task's key row may be removed; 0, the default, is never. Run refuses
+	// one that is shorter than the time for which a job can come again (ErrProofAge).
+	ProofRetention time.Duration
+	ReplayHorizon  time.Duration // how long after its publish a job may be published again by hand; 72 h
+
 	Logger         *slog.Logger         // slog.Default()
 	TracerProvider trace.TracerProvider // the global one
 }
@@ -41,7 +46,7 @@ const maxBody = 256 << 10
 func Defaults() Config {
 	return Config{
 		Slots: 64, AckWait: 30 * time.Second, Lease: 30 * time.Second, DrainTimeout: 20 * time.Second,
-		MaxBody: maxBody, MaxAckPending: 20000, Replicas: 1,
+		MaxBody: maxBody, MaxAckPending: 20000, Replicas: 1, ReplayHorizon: 72 * time.Hour,
 		Policy: Policy{
 			Deadline: 20 * time.Second, MaxFailures: 5, MaxAge: 24 * time.Hour,
 			BackoffMin: time.Second, BackoffMax: 5 * time.Minute, RetryAfterMax: time.Hour,
@@ -74,6 +79,7 @@ func (c Config) withDefaults() Config {
 	c.MaxBody = or(c.MaxBody, d.MaxBody)
 	c.MaxAckPending = or(c.MaxAckPending, d.MaxAckPending)
 	c.Replicas = or(c.Replicas, d.Replicas)
+	c.ReplayHorizon = or(c.ReplayHorizon, d.ReplayHorizon)
 	c.Policy = c.Policy.over(d.Policy)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -134,6 +140,12 @@ func (c Config) check() error {
 	}
 	if c.Replicas < 1 {
 		bad("Replicas", "at least 1", c.Replicas)
+	}
+	if c.ProofRetention < 0 {
+		bad("ProofRetention", "positive, or 0 for ever", c.ProofRetention)
+	}
+	if c.ReplayHorizon < 0 {
+		bad("ReplayHorizon", "positive", c.ReplayHorizon)
 	}
 	return errors.Join(errs...)
 }

@@ -53,9 +53,10 @@ func TestConfigZeroMeansDefaults(t *testing.T) {
 // Bad values are refused with the name of the field, all of them at once.
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
-	bad := Config{Slots: -1, AckWait: time.Millisecond, Lease: 2 * time.Hour, DrainTimeout: -1, MaxBody: 1, MaxAckPending: -1, Replicas: -1}
+	bad := Config{Slots: -1, AckWait: time.Millisecond, Lease: 2 * time.Hour, DrainTimeout: -1, MaxBody: 1, MaxAckPending: -1, Replicas: -1,
+		ProofRetention: -1, ReplayHorizon: -1}
 	says(t, "config", bad.withDefaults().check(), "Slots", "AckWait", "at least 1s, not 1ms", "Lease", "DrainTimeout", "MaxBody", "MaxAckPending",
-		"Replicas")
+		"Replicas", "ProofRetention", "ReplayHorizon")
 	for _, lease := range []time.Duration{time.Second - 1, time.Hour + 1} {
 		says(t, "lease", Config{Lease: lease}.withDefaults().check(), "Lease must be 1s to 1h")
 	}

@@ -1,6 +1,9 @@
 package consumer
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // counts are what a delay grows with: all of them stored, so that any process computes the same.
 type counts struct {
@@ -39,6 +42,22 @@ func (p Policy) delay(w wait, c counts) time.Duration {
 		return min(max(c.hint, p.BackoffMin), p.BackoffMax) + time.Duration(c.jitter*float64(p.BackoffMin))
 	}
 	return p.BackoffMax
+}
+
+// longestDelay is an upper bound of what delay gives and of the wait for a settled look-up: the longest nak.
+func (p Policy) longestDelay(at Provider) time.Duration {
+	return max(sum(p.BackoffMax, p.BackoffMin), p.RetryAfterMax, p.MisconfiguredWait, at.AbsentAfter, betweenReadings)
+}
+
+// sum adds durations that are not negative, up to the longest that there is.
+func sum(all ...time.Duration) (total time.Duration) {
+	for _, d := range all {
+		if d > math.MaxInt64-total {
+			return math.MaxInt64
+		}
+		total += d
+	}
+	return total
 }
 
 // clampAsked bounds what a provider asks for; nonsense counts as nothing asked.

@@ -78,13 +78,7 @@ func TestDelayBounds(t *testing.T) {
 	numbers := []int{0, 1, 2, 5, 62, 63, 64, 1 << 20, math.MaxInt}
 	hints := []time.Duration{math.MinInt64, -1, 0, 1, time.Second, time.Hour, math.MaxInt64 / 2}
 	for i, p := range policies {
-		limit := max(p.BackoffMax, p.RetryAfterMax, p.MisconfiguredWait)
-		if limit < math.MaxInt64-p.BackoffMin {
-			limit += p.BackoffMin // jitter
-		}
-		if limit < betweenReadings {
-			limit = betweenReadings
-		}
+		limit := p.longestDelay(Provider{})
 		for w := range waitNames {
 			for _, jitter := range []float64{0, math.Nextafter(1, 0)} {
 				for _, hint := range hints {

@@ -78,7 +78,7 @@ func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definiti
 // Run serves until ctx ends, and then drains: it stops taking messages, gives back what has sent nothing, waits up
 // to Config.DrainTimeout for the rest, saves and acks, and returns nil. It returns early with an error only where
 // it cannot serve at all: a wrong schema, a pooler that does not keep the pool's prepared statements, a consumer whose
-// settings are unsafe, clashing key prefixes. A database or broker that is away is waited for. Run blocks and may be called once.
+// settings are unsafe, clashing key prefixes, key rows that would go too early (ErrProofAge). A database or broker that is away is waited for. Run blocks and may be called once.
 func (e *Engine) Run(ctx context.Context) error {
 	if !e.running.CompareAndSwap(false, true) {
 		return errors.New("consumer: Run was called twice")
@@ -103,7 +103,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	return err
 }
 
-// prepare makes sure of exec mode, schema, prefixes, streams and consumers. It waits for servers that are away.
+// prepare makes sure of exec mode, schema, prefixes, streams, the age of key rows and consumers. It waits for servers that are away.
 func (e *Engine) prepare(ctx context.Context) error {
 	steps := []struct {
 		what string
@@ -113,6 +113,7 @@ func (e *Engine) prepare(ctx context.Context) error {
 		{"schema", e.store.CheckSchema},
 		{"key prefixes", e.ownPrefixes},
 		{"streams", func(ctx context.Context) error { return EnsureStreams(ctx, e.js, e.config) }},
+		{"proof age", e.checkProofAge},
 		{"consumers", e.bindAll},
 	}
 	for _, s := range steps {

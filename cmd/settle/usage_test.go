@@ -31,6 +31,8 @@ var documented = map[string]string{
 	"SETTLE_MAX_ACK_PENDING":       "20000",
 	"SETTLE_MAX_BODY":              "262144",
 	"SETTLE_DRAIN_TIMEOUT":         "20s",
+	"SETTLE_PROOF_RETENTION":       "0s",
+	"SETTLE_REPLAY_HORIZON":        "72h",
 	"SETTLE_CREATE_ORDERS":         "false",
 	"SETTLE_HTTP_ADDR":             `"127.0.0.1:8089"`,
 }

@@ -95,6 +95,8 @@ func runEngine(ctx context.Context, pool *pgxpool.Pool, js jetstream.JetStream, 
 	switch err = engine.Run(ctx); {
 	case err == nil:
 		config.Logger.InfoContext(ctx, "stopped")
+	case errors.Is(err, consumer.ErrProofAge):
+		return wrongUse("--proof-retention (%s): %w", variableOf("proof-retention").Key(), err)
 	case ctx.Err() == nil:
 		return wrongUse("%w", err) // it waits for everything but settings that cannot work
 	}
@@ -118,14 +120,16 @@ func checkWork(cmd *cli.Command) error {
 // engineConfig is everything but logger and tracer.
 func engineConfig(cmd *cli.Command) consumer.Config {
 	return consumer.Config{
-		Slots:         cmd.Int("slots"),
-		AckWait:       cmd.Duration("ack-wait"),
-		Lease:         cmd.Duration("lease"),
-		Policy:        policy(cmd),
-		MaxBody:       cmd.Int("max-body"),
-		MaxAckPending: cmd.Int("max-ack-pending"),
-		Replicas:      cmd.Int("replicas"),
-		DrainTimeout:  cmd.Duration("drain-timeout"),
+		Slots:          cmd.Int("slots"),
+		AckWait:        cmd.Duration("ack-wait"),
+		Lease:          cmd.Duration("lease"),
+		Policy:         policy(cmd),
+		MaxBody:        cmd.Int("max-body"),
+		MaxAckPending:  cmd.Int("max-ack-pending"),
+		Replicas:       cmd.Int("replicas"),
+		ProofRetention: cmd.Duration("proof-retention"),
+		ReplayHorizon:  cmd.Duration("replay-horizon"),
+		DrainTimeout:   cmd.Duration("drain-timeout"),
 	}
 }
 

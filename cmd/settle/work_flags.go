@@ -37,6 +37,9 @@ func workFlags() []cli.Flag {
 		countFlag("max-body", "largest body in `BYTES`", defaults.MaxBody, 2),
 		countFlag("max-ack-pending", "of consumers that are created", defaults.MaxAckPending, 1),
 		replicasFlag(),
+		durationFlag("proof-retention", "age at which the key row of a final task may go, 0: never. Shorter than the time for which a "+
+			"job can come again, it is refused", defaults.ProofRetention, 0),
+		durationFlag("replay-horizon", "how long after its publish a job may be published again by hand", defaults.ReplayHorizon, anyPositive),
 		durationFlag("drain-timeout", "grace for running jobs after SIGTERM; saves and acks get a few seconds more",
 			defaults.DrainTimeout, anyPositive),
 		stringFlag("http-addr", "`HOST:PORT` for /healthz and /readyz; off: none; a taken port: a free one is picked and logged",

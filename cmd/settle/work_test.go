@@ -315,3 +315,21 @@ func TestATakenHTTPPortIsReplaced(t *testing.T) {
 	worker.signal(syscall.SIGTERM)
 	worker.exit()
 }
+
+func TestAWorkerRefusesAShortProofAge(t *testing.T) {
+	t.Parallel()
+	broker, _ := devtest.JetStream(t)
+	env := map[string]string{
+		"DATABASE_URL": devtest.Database(t), "NATS_URL": broker, "SETTLE_HTTP_ADDR": "off", "SETTLE_PROVIDER_URL": "http://127.0.0.1:1",
+		"SETTLE_PROOF_RETENTION": "24h", "SETTLE_REPLAY_HORIZON": "30h",
+	}
+	code, _, errOut := runSettle(t, env, nil, "work")
+	if code != exitUsage {
+		t.Errorf("exit %d", code)
+	}
+	for _, text := range []string{"settle: --proof-retention (SETTLE_PROOF_RETENTION)", "24h0m0s", "31h0m0s", "30h0m0s for replays"} {
+		if !strings.Contains(errOut, text) {
+			t.Errorf("%q is not in %s", text, errOut)
+		}
+	}
+}

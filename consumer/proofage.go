@@ -1,0 +1,65 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrProofAge: key rows would go while their jobs can still come again, and a job whose row is gone counts as new.
+var ErrProofAge = errors.New("proof retention is too short")
+
+// checkProofAge compares the age at which key rows go with the longest way on which a job can come again.
+func (e *Engine) checkProofAge(ctx context.Context) error {
+	if e.config.ProofRetention == 0 {
+		return nil
+	}
+	s, err := e.js.Stream(ctx, jobStream)
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", jobStream, err)
+	}
+	config, state := s.CachedInfo().Config, s.CachedInfo().State
+	way := comesAgain{maxAge: config.MaxAge, horizon: e.config.ReplayHorizon}
+	if state.Msgs > 0 {
+		way.oldest = max(now().Sub(state.FirstTime), 0)
+	}
+	for _, k := range e.kinds {
+		way.nak = max(way.nak, k.policy.longestDelay(k.provider))
+	}
+	if err := way.allows(e.config.ProofRetention); err != nil {
+		return &fatalError{err}
+	}
+	return nil
+}
+
+// comesAgain is how long after its publish a job can come again: the stream holds its message, a nak delays it, and
+// then somebody publishes it once more by hand.
+type comesAgain struct {
+	maxAge  time.Duration // of the stream; 0: messages stay until they are settled
+	oldest  time.Duration // age of the oldest message that it holds
+	nak     time.Duration // the longest delay of any kind
+	horizon time.Duration // Config.ReplayHorizon
+}
+
+// allows returns ErrProofAge, with all numbers, for rows that go before that.
+func (w comesAgain) allows(proof time.Duration) error {
+	reach, what := w.oldest, "age of its oldest message"
+	if w.maxAge > 0 {
+		reach, what = w.maxAge, "its max age"
+	}
+	if needed := sum(reach, w.nak, w.horizon); proof < needed {
+		return fmt.Errorf("%w: key rows go at an age of %v, but a job can come again for %v: %v in stream %s (%s), %v for the longest "+
+			"nak, %v for replays by hand; keep the rows for at least that long, or for ever (0)",
+			ErrProofAge, proof, ceiling(needed), ceiling(reach), jobStream, what, w.nak, w.horizon)
+	}
+	return nil
+}
+
+// ceiling is d in whole seconds, so that what an error asks for is enough.
+func ceiling(d time.Duration) time.Duration {
+	if whole := d.Truncate(time.Second); whole < d {
+		return sum(whole, time.Second)
+	}
+	return d
+}
