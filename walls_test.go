@@ -43,12 +43,14 @@ var mayImport = map[string][]string{
 		"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn", "github.com/jackc/pgx/v5/pgxpool"}),
 	"handlers": {own("consumer"), "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn"},
 	"cmd/settle": slices.Concat(tracing, []string{module, own("consumer"), own("handlers"), own("idemstore"),
-		own("internal/build"), own("internal/demo"), own("internal/devenv"), own("internal/provider"), own("internal/telemetry"),
-		nats, pgx, "github.com/schollz/progressbar/v3", "github.com/sethvargo/go-retry", "github.com/urfave/cli/v3"}),
+		own("internal/build"), own("internal/demo"), own("internal/devenv"), own("internal/lab"), own("internal/provider"),
+		own("internal/telemetry"), nats, pgx, "github.com/schollz/progressbar/v3", "github.com/sethvargo/go-retry", "github.com/urfave/cli/v3"}),
 
-	"internal/build":    nil,
-	"internal/demo":     {own("consumer"), own("idemstore"), own("internal/devenv"), own("internal/provider"), nats, pgx},
-	"internal/devenv":   {nats, "github.com/nats-io/nats-server/v2/server", pgx, "github.com/sethvargo/go-retry"},
+	"internal/build":  nil,
+	"internal/demo":   {own("consumer"), own("idemstore"), own("internal/devenv"), own("internal/provider"), nats, pgx},
+	"internal/devenv": {nats, "github.com/nats-io/nats-server/v2/server", pgx, "github.com/sethvargo/go-retry"},
+	"internal/lab": {own("consumer"), own("handlers"), own("idemstore"), own("internal/devenv"), own("internal/provider"), nats, pgx,
+		"github.com/google/uuid"},
 	"internal/provider": append([]string{pgx}, tracing...),
 	"internal/telemetry": {own("internal/build"), "go.opentelemetry.io/otel/...", "go.opentelemetry.io/proto/...",
 		"github.com/go-logr/logr"},
@@ -230,8 +232,9 @@ func acks(code tree) (broken []string) {
 
 // taskSQL: the invariants of the engine's tables are kept by the package that owns all of their SQL.
 func taskSQL(code tree) (broken []string) {
+	tooEarly := "internal/lab/cleanup.go" // removes a key row, to show what that breaks
 	for _, s := range code.files {
-		if s.pkg == "idemstore" || s.isApparatus() {
+		if s.pkg == "idemstore" || s.path == tooEarly || s.isApparatus() {
 			continue
 		}
 		s.literals(func(n *ast.BasicLit, text string) {
