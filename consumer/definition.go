@@ -216,6 +216,14 @@ func (d *definition) keyOf(value any) (key string, err error) {
 	return key, checkKey(key)
 }
 
+// providerKey is the key of the effect of a task. A local job has none: it sends nothing.
+func (d *definition) providerKey(key string) string {
+	if d.apply != nil {
+		return ""
+	}
+	return providerKey(d.name, key, d.provider.KeyPrefix)
+}
+
 // maxRef bounds a search term; a longer one cannot be indexed and is left out.
 const maxRef = 512
 

@@ -110,11 +110,11 @@ func (d *delivery) claimOf(ctx context.Context, j job) idemstore.Claim {
 	return idemstore.Claim{
 		Kind: d.kind.name, Key: j.key, Token: uuid.New(), Payload: j.payload, Hash: j.hash, HashAlgorithm: hashAlgorithm,
 		Provider:    d.kind.provider.Identity,
-		ProviderKey: providerKey(d.kind.name, j.key, d.kind.provider.KeyPrefix),
+		ProviderKey: d.kind.providerKey(j.key),
 		Refs:        j.refs,
 		Origin:      idemstore.Origin{Stream: d.meta.Stream, Sequence: d.meta.Sequence.Stream, Stored: d.meta.Timestamp},
 		Reply:       replySubject(d.msg.Headers()),
-		OriginTrace: originTrace(d.msg.Headers()), Trace: traceparent(ctx),
+		OriginTrace: or(originTrace(d.msg.Headers()), traceparent(ctx)), Trace: traceparent(ctx),
 		Lease: d.engine.config.Lease, MaxAge: d.kind.policy.MaxAge, MaxFailures: d.kind.policy.MaxFailures,
 		Local: d.kind.apply != nil,
 	}

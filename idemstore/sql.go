@@ -1,7 +1,8 @@
 package idemstore
 
-// All SQL on the task tables. Each statement begins with a comment that names it, so that it can be told apart
-// in pg_stat_activity and in server logs.
+// The SQL of claims, saves and leases. What only people and their commands run stands in search.go, refusals.go,
+// archive.go and drift.go. Each statement begins with a comment that names it, so that it can be told apart in
+// pg_stat_activity and in server logs.
 //
 // Three rules hold in all of them:
 //
@@ -309,7 +310,7 @@ with want as (
 ), searchable as (
   insert into settle.task_refs (name, value, task_id)
   select 'external_id', external_id, id from changed
-  where external_id is not null and status in ('finished', 'failed', 'needs_review') and octet_length(external_id) <= 512
+  where external_id is not null and octet_length(external_id) <= 512
   on conflict do nothing
 )
 select settle.fence((select count(*) from changed) = (select count(*) from want), (select min(id) from want)),
@@ -437,13 +438,30 @@ where not exists (select from settle.key_prefixes
   where provider = $1 and kind <> $3 and (starts_with(prefix, $2) or starts_with($2, prefix)))
 on conflict (provider, prefix) do nothing`
 
-// taskColumns are the columns of a Task, in the order of scanTask.
-const taskColumns = `t.id, t.kind, t.key, t.attempts, t.token, t.status, t.lease_until, t.sending, t.unsure,
+// taskColumns are the columns of a Task, in the order of scanTask. The heavy ones of an archived task come from the
+// archive: row and archive are read by one statement, so they fit each other.
+const taskColumns = leadingColumns + heavyColumns + trailingColumns
+
+// lightColumns leave the heavy columns empty: for lists.
+const lightColumns = leadingColumns + `'\x'::bytea, null::text, null::text` + trailingColumns
+
+const (
+	leadingColumns = `t.id, t.kind, t.key, t.attempts, t.token, t.status, t.lease_until, t.sending, t.unsure,
   t.first_sent_at, t.last_sent_by, t.absent_at, t.evidence_id, t.external_id, t.failures, t.next_attempt_at,
-  t.give_up_at, t.resend_once, t.provider, t.provider_key, t.payload, t.payload_hash, t.hash_algorithm, t.result,
-  t.result_altered, t.provider_status, t.answer, t.last_error, t.error_class, t.review_cause, t.duplicates, t.stream,
+  t.give_up_at, t.resend_once, t.provider, t.provider_key, t.payload_hash, t.hash_algorithm, `
+
+	heavyColumns = `case when t.archived_at is null then t.payload
+    else (select r.payload from settle.tasks_archive r where r.task_id = t.id) end,
+  case when t.archived_at is null then t.result
+    else (select r.result from settle.tasks_archive r where r.task_id = t.id) end,
+  case when t.archived_at is null then t.answer
+    else (select r.answer from settle.tasks_archive r where r.task_id = t.id) end`
+
+	trailingColumns = `, t.result_altered, t.provider_status, t.last_error, t.error_class, t.review_cause, t.duplicates, t.stream,
   t.stream_sequence, t.stored_at, t.reply_subject, t.origin_trace, t.last_trace, t.created_at, t.updated_at, t.finished_at,
-  t.archived_at, coalesce(t.lease_until > clock_timestamp() and t.lease_until <= clock_timestamp() + interval '1 day', false)`
+  t.expires_at, t.archived_at,
+  coalesce(t.lease_until > clock_timestamp() and t.lease_until <= clock_timestamp() + interval '1 day', false)`
+)
 
 const findByID = `/* settle:find-by-id */ select ` + taskColumns + ` from settle.tasks t where t.id = $1`
 

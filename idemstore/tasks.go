@@ -62,7 +62,10 @@ func (s *Store) Events(ctx context.Context, taskID int64) ([]Event, error) {
 	return found, nil
 }
 
-func scanTask(row pgx.CollectableRow) (Task, error) {
+func scanTask(row pgx.CollectableRow) (Task, error) { return scanTaskAnd(row) }
+
+// scanTaskAnd also reads what a statement has behind the columns of the task.
+func scanTaskAnd(row pgx.CollectableRow, more ...any) (Task, error) {
 	var (
 		t                                                           Task
 		evidence, external, result, answer, lastError, class, cause *string
@@ -70,12 +73,12 @@ func scanTask(row pgx.CollectableRow) (Task, error) {
 		stored                                                      *time.Time
 		sequence                                                    int64
 	)
-	err := row.Scan(&t.TaskID, &t.Kind, &t.Key, &t.Attempt, &t.Token, &t.Status, &t.LeaseUntil, &t.Sending, &t.Unsure,
+	err := row.Scan(append([]any{&t.TaskID, &t.Kind, &t.Key, &t.Attempt, &t.Token, &t.Status, &t.LeaseUntil, &t.Sending, &t.Unsure,
 		&t.FirstSentAt, &t.LastSentBy, &t.AbsentAt, &evidence, &external, &t.Failures, &t.NextAttemptAt,
-		&t.GiveUpAt, &t.ResendOnce, &t.Provider, &t.ProviderKey, &t.Payload, &t.Hash, &t.HashAlgorithm, &result,
-		&t.ResultAltered, &providerStatus, &answer, &lastError, &class, &cause, &t.Duplicates, &t.Origin.Stream,
+		&t.GiveUpAt, &t.ResendOnce, &t.Provider, &t.ProviderKey, &t.Hash, &t.HashAlgorithm, &t.Payload, &result, &answer,
+		&t.ResultAltered, &providerStatus, &lastError, &class, &cause, &t.Duplicates, &t.Origin.Stream,
 		&sequence, &stored, &t.Reply, &t.OriginTrace, &t.LastTrace, &t.CreatedAt, &t.UpdatedAt, &t.FinishedAt,
-		&t.ArchivedAt, &t.LeaseLive)
+		&t.ExpiresAt, &t.ArchivedAt, &t.LeaseLive}, more...)...)
 	t.EvidenceID, t.ExternalID, t.Answer = value(evidence), value(external), value(answer)
 	t.LastError, t.ErrorClass, t.ProviderStatus = value(lastError), value(class), int(value(providerStatus))
 	t.Cause = Cause(value(cause))

@@ -71,7 +71,7 @@ type Claim struct {
 	Refs          []Ref
 	Origin        Origin
 	Reply         string // subject that wants the result, or empty
-	OriginTrace   string // traceparent of the publisher
+	OriginTrace   string // traceparent of the publisher, or of this delivery: the task is found by it
 	Trace         string // traceparent of this attempt
 
 	Lease       time.Duration // how long the attempt owns the task
@@ -160,7 +160,8 @@ type Task struct {
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
 	FinishedAt     *time.Time
-	ArchivedAt     *time.Time // of final rows whose heavy columns are elsewhere
+	ExpiresAt      *time.Time // final: when payload, result and answer may be archived
+	ArchivedAt     *time.Time // they are in the archive, from where Find reads them
 	LeaseLive      bool       // by the database clock, when the row was read: an attempt holds the task
 }
 

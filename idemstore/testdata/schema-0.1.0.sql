@@ -20,7 +20,7 @@ create table if not exists settle.schema_version (
 create table if not exists settle.tasks (
   id               bigint generated always as identity primary key,
   kind             text not null check (octet_length(kind) between 1 and 64),
-  key              text not null check (octet_length(key) between 1 and 512),
+  key              text collate "C" not null check (octet_length(key) between 1 and 512), -- byte order: found by prefix
   status           text not null check (status in ('started', 'finished', 'failed', 'unknown', 'needs_review')),
 
   -- The fence. Both must match in every statement of an attempt. The number says which attempt, the token whose.
@@ -48,7 +48,8 @@ create table if not exists settle.tasks (
   provider_key     text not null default '',
 
   -- What was asked.
-  payload          bytea not null,         -- exact bytes of the message; every attempt decodes these
+  payload          bytea not null,         -- exact bytes of the message; every attempt decodes these. Empty once archived
+  payload_digest   bytea,                  -- SHA-256 of those bytes, once archived: a repeat is still known by its bytes
   payload_hash     bytea not null,
   hash_algorithm   text  not null,
 
@@ -68,14 +69,14 @@ create table if not exists settle.tasks (
   stream_sequence  bigint not null default 0,
   stored_at        timestamptz,            -- when the stream stored the message
   reply_subject    text not null default '',
-  origin_trace     text not null default '', -- traceparent of the publisher
+  origin_trace     text not null default '', -- traceparent of the publisher, or of the first delivery
   last_trace       text not null default '', -- traceparent of the latest attempt
 
   created_at       timestamptz not null default clock_timestamp(),
   updated_at       timestamptz not null default clock_timestamp(),
   finished_at      timestamptz,
   expires_at       timestamptz,            -- when the heavy columns may be archived
-  archived_at      timestamptz,
+  archived_at      timestamptz,            -- payload, result and answer are in tasks_archive
 
   constraint tasks_one_row_per_key unique (kind, key),
   constraint tasks_final_has_finish_time
@@ -92,20 +93,27 @@ create table if not exists settle.tasks (
   constraint tasks_cause_only_in_review
     check (status = 'needs_review' or review_cause is null),
   constraint tasks_external_id_means_unsure
-    check (external_id is null or unsure or status in ('finished', 'failed'))
+    check (external_id is null or unsure or status in ('finished', 'failed')),
+  -- What has no payload cannot be attempted: it is restored first.
+  constraint tasks_archived_is_final
+    check (archived_at is null or (status in ('finished', 'failed') and payload_digest is not null))
 ) with (fillfactor = 70);
 
 -- What nobody holds and what is due. Small: final rows are not in it.
 create index if not exists tasks_open on settle.tasks (next_attempt_at, id) where status in ('started', 'unknown');
 -- What waits for a person. No index has a column that a heartbeat or a duplicate changes.
 create index if not exists tasks_parked on settle.tasks (id) where status = 'needs_review';
+-- Search by trace id and by derived provider key (a plain one begins as its key does). Twelve hex digits of either fit in
+-- the smallest entry and tell all but a few apart. What they index is set by the insert.
+create index if not exists tasks_of_trace on settle.tasks (substr(origin_trace, 4, 12) collate "C") where origin_trace <> '';
+create index if not exists tasks_of_derived_key on settle.tasks (substr(provider_key, 4, 12) collate "C") where provider_key like 's1-%';
 
 -- Search terms of a task: customer, reference, external id. Insert-only, because an index on a column
 -- of tasks that a save changes would make every save a non-HOT update. No foreign key: it would cost every save a
 -- look-up, and the only writer inserts the task in the same statement or holds its row.
 create table if not exists settle.task_refs (
-  name    text   not null check (octet_length(name) between 1 and 64),
-  value   text   not null check (octet_length(value) between 1 and 512),
+  name    text   collate "C" not null check (octet_length(name) between 1 and 64),
+  value   text   collate "C" not null check (octet_length(value) between 1 and 512),
   task_id bigint not null,
   primary key (name, value, task_id)
 );
@@ -125,6 +133,7 @@ create table if not exists settle.task_events (
   trace_id    text not null default ''
 );
 create index if not exists task_events_of_task on settle.task_events (task_id, id);
+create index if not exists task_events_of_trace on settle.task_events (trace_id) where trace_id <> '';
 
 -- Messages that were never accepted, with as much of them as is needed to look or to publish them again.
 create table if not exists settle.refusals (
