@@ -16,6 +16,7 @@ const (
 	fenceState       = "ST001" // settle.fence
 	lockTimeoutState = "55P03"
 	readOnlyState    = "25006"
+	canceledState    = "57014" // a statement took longer than it may
 )
 
 // passing are the SQLSTATEs after which the same statements may succeed a moment later.

@@ -100,7 +100,8 @@ with want as (
   select h.*,
     (h.task).hash_algorithm = h.algorithm as known_algorithm,
     (h.task).payload_hash = h.hash as same_hash,
-    (h.task).payload = h.payload as same_bytes,
+    case when (h.task).archived_at is null then (h.task).payload = h.payload
+         else (h.task).payload_digest = sha256(h.payload) end as same_bytes,
     h.stream <> '' and (h.task).stream = h.stream and (h.task).stream_sequence = h.sequence
       and (h.task).stored_at is not distinct from h.stored as same_message,
     coalesce((h.task).lease_until > c.at and (h.task).lease_until <= c.at + interval '1 day', false) as live,
@@ -188,13 +189,17 @@ from answers a`
 const ownClaim = `case when t.status = 'needs_review' then 'spent' when t.status <> 'started' or t.lease_until is null then 'locked'
             when t.attempts = 1 then 'inserted' when not t.sending then 'ask' else 'perform' end`
 
+// resultOf reads a result where it is. The function looks with a snapshot of its own: the statement's may be older than
+// the archiving of a row that it then locked.
+const resultOf = `case when (a.task).archived_at is null then (a.task).result else settle.archived_result((a.task).id) end`
+
 // claimedColumns are what a claim gives back of the row a.task: payloads only to those who perform or ask (who
 // inserts has it), results only to those who replay.
 func claimedColumns(payload, result string) string {
 	return `(a.task).id, (a.task).kind, (a.task).key, (a.task).attempts, (a.task).token, (a.task).status,
   (a.task).sending, (a.task).unsure, (a.task).evidence_id, (a.task).external_id, (a.task).failures, (a.task).resend_once,
   (a.task).provider, (a.task).provider_key, (a.task).payload_hash, (a.task).hash_algorithm,
-  case when ` + payload + ` then (a.task).payload end, case when ` + result + ` then (a.task).result end,
+  case when ` + payload + ` then (a.task).payload end, case when ` + result + ` then ` + resultOf + ` end,
   (a.task).last_error, (a.task).reply_subject, (a.task).origin_trace, (a.task).stream, (a.task).stream_sequence`
 }
 

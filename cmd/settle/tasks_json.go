@@ -30,6 +30,7 @@ type taskObject struct {
 	CreatedAt     time.Time  `json:"created_at"`
 	UpdatedAt     time.Time  `json:"updated_at"`
 	FinishedAt    *time.Time `json:"finished_at,omitempty"`
+	ArchivedAt    *time.Time `json:"archived_at,omitempty"`
 
 	ProviderKey string          `json:"provider_key,omitempty"`
 	EvidenceID  string          `json:"evidence_id,omitempty"`
@@ -56,7 +57,7 @@ func taskLine(t idemstore.Task) taskObject {
 		Task: t.TaskID, Kind: t.Kind, Key: t.Key, Status: string(t.Status), Attempts: t.Attempt,
 		ExternalID: t.ExternalID, Outcome: "shown", Message: summary(t),
 		Failures: t.Failures, Duplicates: t.Duplicates, LastError: t.LastError, ErrorClass: t.ErrorClass, Cause: string(t.Cause),
-		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, FinishedAt: t.FinishedAt,
+		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, FinishedAt: t.FinishedAt, ArchivedAt: t.ArchivedAt,
 	}
 	if !t.Status.Final() {
 		o.NextAttemptAt, o.GiveUpAt = &t.NextAttemptAt, &t.GiveUpAt

@@ -70,6 +70,7 @@ func printStory(w io.Writer, t idemstore.Task, events []idemstore.Event, content
 	row("created", clock(t.CreatedAt))
 	row("updated", clock(t.UpdatedAt))
 	row("finished", clockOf(t.FinishedAt))
+	row("archived", clockOf(t.ArchivedAt))
 	if !t.Status.Final() {
 		row("next attempt", "not before "+clock(t.NextAttemptAt))
 		row("age limit", clock(t.GiveUpAt))

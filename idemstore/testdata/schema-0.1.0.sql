@@ -96,7 +96,7 @@ create table if not exists settle.tasks (
     check (external_id is null or unsure or status in ('finished', 'failed')),
   -- What has no payload cannot be attempted: it is restored first.
   constraint tasks_archived_is_final
-    check (archived_at is null or (status in ('finished', 'failed') and payload_digest is not null))
+    check (archived_at is null or status in ('finished', 'failed'))
 ) with (fillfactor = 70);
 
 -- What nobody holds and what is due. Small: final rows are not in it.
@@ -156,6 +156,7 @@ create table if not exists settle.refusals (
   constraint refusals_once unique (stream, sequence, stored_at, digest)
 );
 create index if not exists refusals_recent on settle.refusals (at);
+create index if not exists refusals_of_task on settle.refusals (task_id) where task_id is not null;
 
 -- Events and follow-up jobs: written with the result, or in a publisher's own transaction, published afterwards, and
 -- deleted after the confirmed PubAck. A row that is left behind by a crash is published by any worker.
@@ -219,6 +220,10 @@ create table if not exists settle.tasks_archive (
   answer      text,
   archived_at timestamptz not null default clock_timestamp()
 );
+
+-- The result of an archived task, read with a snapshot of its own (volatile): for statements that lock the row first.
+create or replace function settle.archived_result(task bigint) returns text
+language sql volatile as $$ select r.result from settle.tasks_archive r where r.task_id = task $$;
 
 -- The order guard of kinds whose jobs are events of a changing thing, one row per thing. Its row lock is what makes two
 -- workers agree about the order: an event is sent only by the holder, and a newer version that was applied is on the row
