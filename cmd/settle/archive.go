@@ -20,8 +20,8 @@ func archiveCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "archive",
 		Usage: "move payload and result of old final tasks out of the way",
-		Description: `Final tasks whose retention is over (settle kinds prints it) give their payload, result and answer to
-settle.tasks_archive. Their rows stay: a repeat is still recognised, and gets the stored result. A task whose events are
+		Description: `Final tasks whose retention is over (settle kinds prints it) give their payload, result and answer to a
+table of the archive. Their rows stay: a repeat is still recognised, and gets the stored result. A task whose events are
 not published yet waits. Runs beside workers in small transactions with pauses between them; run it once a day.
 
 With --proof-retention rows that nobody has heard of for that long are deleted, and with them the memory that makes a
