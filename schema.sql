@@ -103,6 +103,9 @@ create table if not exists settle.tasks (
 create index if not exists tasks_open on settle.tasks (next_attempt_at, id) where status in ('started', 'unknown');
 -- What waits for a person. No index has a column that a heartbeat or a duplicate changes.
 create index if not exists tasks_parked on settle.tasks (id) where status = 'needs_review';
+-- Of these, those about which the provider goes on being asked.
+create index if not exists tasks_asked on settle.tasks (next_attempt_at, id)
+  where status = 'needs_review' and review_cause in ('budget', 'age');
 -- Search by trace id and by derived provider key (a plain one begins as its key does). Twelve hex digits of either fit in
 -- the smallest entry and tell all but a few apart. What they index is set by the insert.
 create index if not exists tasks_of_trace on settle.tasks (substr(origin_trace, 4, 12) collate "C") where origin_trace <> '';
@@ -124,7 +127,7 @@ create table if not exists settle.task_events (
   id          bigint generated always as identity primary key,
   task_id     bigint not null references settle.tasks (id),
   at          timestamptz not null default clock_timestamp(),
-  actor       text not null,               -- 'worker', or who did it by hand
+  actor       text not null,               -- 'worker', 'recovery', or who did it by hand
   attempt     int  not null,
   old_status  text,
   new_status  text,

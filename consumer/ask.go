@@ -113,7 +113,7 @@ func (a *attempt) arm(ctx context.Context, d decision) (keyUntil time.Time, err 
 	before := now()
 	armed, err := a.engine.store.Arm(ctx, idemstore.Arm{
 		Fence: a.task.Fence, Lease: a.engine.config.Lease, Keyed: usable > 0, KeyLifetime: usable,
-		Provider: p.Identity, Permitted: p.Unkeyed && p.ResendUnkeyed, Reason: d.why,
+		Provider: p.Identity, Permitted: p.Unkeyed && p.ResendUnkeyed, Reason: d.why, Actor: a.by.actor,
 	})
 	if err != nil {
 		return keyUntil, err

@@ -97,7 +97,7 @@ const saveAgain = 200 * time.Millisecond
 func (a *attempt) saveFor(d decision, cause error) idemstore.Save {
 	s := idemstore.Save{
 		Fence: a.task.Fence, Kind: a.task.Kind, Key: a.task.Key, Strict: a.kind.policy.Lease == Strict,
-		Status: d.status, Cause: d.cause, MayBeApplied: d.applied, Reason: d.why, Trace: a.trace,
+		Status: d.status, Cause: d.cause, MayBeApplied: d.applied, Reason: a.reason(d), Actor: a.by.actor, Trace: a.trace,
 		Cost: d.cost, MaxFailures: a.kind.policy.MaxFailures, Retention: a.kind.policy.Retention,
 		LastError: errorText(cause), ErrorClass: errorClassOf(cause),
 	}
@@ -106,6 +106,14 @@ func (a *attempt) saveFor(d decision, cause error) idemstore.Save {
 		s.Answer, _ = cleanText(answer.body, maxAnswer)
 	}
 	return s
+}
+
+// reason is what the audit says of a decision. A job that went well says nothing, unless somebody had to take it up.
+func (a *attempt) reason(d decision) string {
+	if d.why == "" && a.by != (taker{}) {
+		return "settled without its message"
+	}
+	return d.why
 }
 
 // saveOf puts together what is stored.
@@ -278,7 +286,7 @@ func (a *attempt) giveBack(ctx context.Context, d decision, c conclusion) settle
 	delay := a.jittered(d.wait, d.cost, c.after)
 	ctx, span := a.engine.start(ctx, spanRelease)
 	status, err := a.engine.store.Release(ctx, idemstore.Release{Fence: a.task.Fence, Kind: a.task.Kind, Key: a.task.Key,
-		Delay: delay, Cost: d.cost, LastError: errorText(c.err), ErrorClass: errorClassOf(c.err), Reason: d.why, Trace: a.trace})
+		Delay: delay, Cost: d.cost, LastError: errorText(c.err), ErrorClass: errorClassOf(c.err), Reason: d.why, Actor: a.by.actor, Trace: a.trace})
 	endSpan(span, err)
 	if err != nil {
 		return a.notSaved(ctx, c, err)

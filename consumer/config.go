@@ -28,7 +28,12 @@ type Config struct {
 	MaxBody       int           // largest message body in bytes; 256 KiB
 	MaxAckPending int           // of consumers that the engine creates; 20000
 	Replicas      int           // of streams that the engine creates; 1
+	RecoverEvery  time.Duration // how often due tasks are taken up without their message; 15 s, at least 100 ms
+	RecoverAfter  time.Duration // age from which a task that is not settled counts as stuck; 15 min, at least 1 s
 	Policy        Policy        // for the fields that a kind leaves zero
+
+	// NoRecovery leaves tasks to their messages, and those whose message is gone to other engines.
+	NoRecovery bool
 
 	// ProofRetention is the age at which a final task's key row may be removed; 0, the default, is never. Run refuses
 	// one that is shorter than the time for which a job can come again (ErrProofAge).
@@ -46,7 +51,8 @@ const maxBody = 256 << 10
 func Defaults() Config {
 	return Config{
 		Slots: 64, AckWait: 30 * time.Second, Lease: 30 * time.Second, DrainTimeout: 20 * time.Second,
-		MaxBody: maxBody, MaxAckPending: 20000, Replicas: 1, ReplayHorizon: 72 * time.Hour,
+		MaxBody: maxBody, MaxAckPending: 20000, Replicas: 1, RecoverEvery: 15 * time.Second, RecoverAfter: 15 * time.Minute,
+		ReplayHorizon: 72 * time.Hour,
 		Policy: Policy{
 			Deadline: 20 * time.Second, MaxFailures: 5, MaxAge: 24 * time.Hour,
 			BackoffMin: time.Second, BackoffMax: 5 * time.Minute, RetryAfterMax: time.Hour,
@@ -79,6 +85,8 @@ func (c Config) withDefaults() Config {
 	c.MaxBody = or(c.MaxBody, d.MaxBody)
 	c.MaxAckPending = or(c.MaxAckPending, d.MaxAckPending)
 	c.Replicas = or(c.Replicas, d.Replicas)
+	c.RecoverEvery = or(c.RecoverEvery, d.RecoverEvery)
+	c.RecoverAfter = or(c.RecoverAfter, d.RecoverAfter)
 	c.ReplayHorizon = or(c.ReplayHorizon, d.ReplayHorizon)
 	c.Policy = c.Policy.over(d.Policy)
 	if c.Logger == nil {
@@ -140,6 +148,12 @@ func (c Config) check() error {
 	}
 	if c.Replicas < 1 {
 		bad("Replicas", "at least 1", c.Replicas)
+	}
+	if c.RecoverEvery < 100*time.Millisecond {
+		bad("RecoverEvery", "at least 100ms", c.RecoverEvery)
+	}
+	if c.RecoverAfter < time.Second {
+		bad("RecoverAfter", "at least 1s", c.RecoverAfter)
 	}
 	if c.ProofRetention < 0 {
 		bad("ProofRetention", "positive, or 0 for ever", c.ProofRetention)

@@ -54,9 +54,9 @@ func TestConfigZeroMeansDefaults(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	bad := Config{Slots: -1, AckWait: time.Millisecond, Lease: 2 * time.Hour, DrainTimeout: -1, MaxBody: 1, MaxAckPending: -1, Replicas: -1,
-		ProofRetention: -1, ReplayHorizon: -1}
+		RecoverEvery: 99 * time.Millisecond, RecoverAfter: time.Millisecond, ProofRetention: -1, ReplayHorizon: -1}
 	says(t, "config", bad.withDefaults().check(), "Slots", "AckWait", "at least 1s, not 1ms", "Lease", "DrainTimeout", "MaxBody", "MaxAckPending",
-		"Replicas", "ProofRetention", "ReplayHorizon")
+		"Replicas", "RecoverEvery", "at least 100ms", "RecoverAfter", "ProofRetention", "ReplayHorizon")
 	for _, lease := range []time.Duration{time.Second - 1, time.Hour + 1} {
 		says(t, "lease", Config{Lease: lease}.withDefaults().check(), "Lease must be 1s to 1h")
 	}
@@ -95,8 +95,11 @@ func TestNewRefuses(t *testing.T) {
 	}
 	_, err := New(nil, b.js, Config{}, plain("test.pay"))
 	says(t, "no pool", err, "pool")
-	_, err = New(b.pool, nil, Config{}, plain("test.pay"))
-	says(t, "no JetStream", err, "JetStream")
+	e, err := New(b.pool, nil, Config{}, plain("test.pay"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	says(t, "no JetStream", e.Run(t.Context()), "JetStream")
 	_, err = New(b.pool, b.js, Config{Slots: -1}, plain("Test Pay"))
 	says(t, "config and kinds", err, "Slots", "Test Pay")
 }

@@ -18,6 +18,7 @@ const (
 // claimFacts are what a claim sees of a row, under its lock.
 type claimFacts struct {
 	exists, locked                                   bool
+	recovery                                         bool // without a message: nothing to insert or to compare
 	knownAlgorithm, sameHash, sameBytes, sameMessage bool
 	status                                           idemstore.Status
 	lease                                            leaseState
@@ -27,16 +28,17 @@ type claimFacts struct {
 }
 
 // decideClaim is the claim table. It is decided in the claim's own statement (idemstore, claimDecide), because
-// only there the row is locked; this is the same table in Go, and a test compares the two on every combination.
+// only there the row is locked; this is the same table in Go, and a test compares the two on every combination. A dry
+// run of a recovery foresees by it.
 func decideClaim(f claimFacts) idemstore.Found {
 	switch {
-	case !f.exists:
+	case !f.exists && !f.recovery:
 		return idemstore.Inserted
-	case f.locked:
+	case !f.exists, f.locked:
 		return idemstore.Locked
-	case !f.knownAlgorithm && !f.sameBytes:
+	case !f.recovery && !f.knownAlgorithm && !f.sameBytes:
 		return idemstore.Incomparable
-	case f.knownAlgorithm && !f.sameHash && !f.sameMessage && !f.sameBytes:
+	case !f.recovery && f.knownAlgorithm && !f.sameHash && !f.sameMessage && !f.sameBytes:
 		return idemstore.Conflicting
 	case f.status.Final():
 		return idemstore.Final

@@ -8,28 +8,29 @@ import (
 
 // The claim table. expired also counts the failure of whoever died with the lease.
 const claimTable = `
-exists locked algorithm hash bytes message status           lease   early spent sending unsure first-sent | found        settle
-no     -      -         -    -     -       -                -       -     -     -       -      -          | inserted     attempt
--      yes    -         -    -     -       -                -       -     -     -       -      -          | locked       nak short
--      -      unknown   -    other -       -                -       -     -     -       -      -          | incomparable nak long alert
--      -      known     other other other  -                -       -     -     -       -      -          | conflicting  term alert
--      -      -         -    -     -       finished/failed  -       -     -     -       -      -          | final        ack
--      -      -         -    -     -       needs_review     -       -     -     -       -      -          | parked       term
--      -      -         -    -     -       started/unknown  live    -     -     -       -      -          | busy         nak rest
--      -      -         -    -     -       started/unknown  -       yes   -     -       -      -          | not due      nak due
--      -      -         -    -     -       started/unknown  -       -     yes   -       -      -          | spent        term alert
--      -      -         -    -     -       started/unknown  expired -     -     yes     -      -          | ask          attempt
--      -      -         -    -     -       started/unknown  expired -     -     no      yes    -          | ask          attempt
--      -      -         -    -     -       started/unknown  expired -     -     no      no     -          | perform      attempt
--      -      -         -    -     -       unknown          -       -     -     -       -      -          | ask          attempt
--      -      -         -    -     -       started          none    -     -     no      no     no         | perform      attempt
--      -      -         -    -     -       started          -       -     -     -       -      -          | ask          attempt
+exists recovery locked algorithm hash bytes message status           lease   early spent sending unsure first-sent | found        settle
+no     no       -      -         -    -     -       -                -       -     -     -       -      -          | inserted     attempt
+no     yes      -      -         -    -     -       -                -       -     -     -       -      -          | locked       nak short
+-      -        yes    -         -    -     -       -                -       -     -     -       -      -          | locked       nak short
+-      no       -      unknown   -    other -       -                -       -     -     -       -      -          | incomparable nak long alert
+-      no       -      known     other other other  -                -       -     -     -       -      -          | conflicting  term alert
+-      -        -      -         -    -     -       finished/failed  -       -     -     -       -      -          | final        ack
+-      -        -      -         -    -     -       needs_review     -       -     -     -       -      -          | parked       term
+-      -        -      -         -    -     -       started/unknown  live    -     -     -       -      -          | busy         nak rest
+-      -        -      -         -    -     -       started/unknown  -       yes   -     -       -      -          | not due      nak due
+-      -        -      -         -    -     -       started/unknown  -       -     yes   -       -      -          | spent        term alert
+-      -        -      -         -    -     -       started/unknown  expired -     -     yes     -      -          | ask          attempt
+-      -        -      -         -    -     -       started/unknown  expired -     -     no      yes    -          | ask          attempt
+-      -        -      -         -    -     -       started/unknown  expired -     -     no      no     -          | perform      attempt
+-      -        -      -         -    -     -       unknown          -       -     -     -       -      -          | ask          attempt
+-      -        -      -         -    -     -       started          none    -     -     no      no     no         | perform      attempt
+-      -        -      -         -    -     -       started          -       -     -     -       -      -          | ask          attempt
 `
 
 func TestDecideClaim(t *testing.T) {
 	t.Parallel()
 	tab := parseTable(t, claimTable)
-	all := append(allClaimFacts(), claimFacts{})
+	all := append(allClaimFacts(), claimFacts{}, claimFacts{recovery: true})
 	for _, f := range all {
 		for _, f.locked = range either {
 			got := decideClaim(f)
@@ -63,8 +64,8 @@ func (f claimFacts) inWords(t *testing.T) facts {
 		status = "none"
 	}
 	leases := map[leaseState]string{leaseNone: "none", leaseLive: "live", leaseExpired: "expired", leaseAbsurd: "absurd"}
-	return facts{"exists": word(f.exists), "locked": word(f.exists && f.locked), "algorithm": algorithm, "hash": same(f.sameHash),
-		"bytes": same(f.sameBytes), "message": same(f.sameMessage), "status": status, "lease": words(t, leases, f.lease),
+	return facts{"exists": word(f.exists), "recovery": word(f.recovery), "locked": word(f.exists && f.locked), "algorithm": algorithm,
+		"hash": same(f.sameHash), "bytes": same(f.sameBytes), "message": same(f.sameMessage), "status": status, "lease": words(t, leases, f.lease),
 		"early": word(f.early), "spent": word(f.tooOld || f.failures+died >= f.maxFailures), "sending": word(f.sending),
 		"unsure": word(f.unsure), "first-sent": word(f.firstSent)}
 }

@@ -17,13 +17,16 @@ import (
 	"github.com/settlemq/settle/idemstore"
 )
 
-// delivery is one try of JetStream at a message: receive, decode, claim, then an attempt or an answer, settle.
+// delivery is one try of JetStream at a message: receive, decode, claim, then an attempt or an answer, settle. A task that
+// is taken up without its message has neither msg nor meta, and nothing to settle; see recover.go.
 type delivery struct {
 	engine    *Engine
 	kind      *kind
 	msg       jetstream.Msg
 	born      int64 // the consumer that it came from, by its time of creation
 	meta      *jetstream.MsgMetadata
+	by        taker  // of a recovery
+	outcome   string // that was committed, in plain words
 	span      trace.Span
 	labels    labels
 	oursUntil atomic.Pointer[time.Time]
@@ -60,7 +63,7 @@ func (d *delivery) run(ctx context.Context) settlement {
 	if d.kind.apply != nil && d.kind.steps == nil && d.meta.NumDelivered == 1 {
 		return d.applyNew(ctx, j)
 	}
-	claimed, sent, err := d.claim(ctx, j)
+	claimed, sent, err := d.claim(ctx, d.claimOf(ctx, j))
 	if err != nil {
 		return d.notClaimed(ctx, err)
 	}
@@ -82,16 +85,15 @@ func (d *delivery) proceed(ctx context.Context, claimed idemstore.Claimed, sent 
 	return d.answer(ctx, claimed)
 }
 
-// claim asks for an attempt at the key. sent is a moment before the claim left: the lease cannot have begun
+// claim asks for an attempt at a key. sent is a moment before the claim left: the lease cannot have begun
 // earlier.
-func (d *delivery) claim(ctx context.Context, j job) (c idemstore.Claimed, sent time.Time, err error) {
-	claim := d.claimOf(ctx, j)
+func (d *delivery) claim(ctx context.Context, claim idemstore.Claim) (c idemstore.Claimed, sent time.Time, err error) {
 	ctx, span := d.engine.start(ctx, spanClaim)
 	defer func() { endSpan(span, err) }()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.engine.config.Lease)
 	defer cancel()
 	sent = now()
-	if d.meta.NumDelivered == 1 { // a hint only: Claim is right for every key, ClaimNew is faster for a new one
+	if !claim.Recovery && d.meta.NumDelivered == 1 { // a hint only: Claim is right for every key, ClaimNew is faster for a new one
 		c, err = d.engine.newClaims.do(ctx, claim)
 	}
 	if err == nil && c.Found == idemstore.Taken {
@@ -104,19 +106,23 @@ func (d *delivery) claim(ctx context.Context, j job) (c idemstore.Claimed, sent 
 	return c, sent, nil
 }
 
-// claimOf is the claim that this delivery makes, with a fresh token. Its trace is the delivery's: later attempts link
-// to it.
+// claimOf is the claim of a message.
 func (d *delivery) claimOf(ctx context.Context, j job) idemstore.Claim {
+	c := d.claimKey(ctx, j.key)
+	c.Payload, c.Hash, c.HashAlgorithm, c.Refs = j.payload, j.hash, hashAlgorithm, j.refs
+	c.Origin = idemstore.Origin{Stream: d.meta.Stream, Sequence: d.meta.Sequence.Stream, Stored: d.meta.Timestamp}
+	c.Reply, c.OriginTrace = replySubject(d.msg.Headers()), or(originTrace(d.msg.Headers()), c.Trace)
+	return c
+}
+
+// claimKey is what every claim has, with a fresh token. Its trace is the delivery's: later attempts link to it.
+func (d *delivery) claimKey(ctx context.Context, key string) idemstore.Claim {
 	return idemstore.Claim{
-		Kind: d.kind.name, Key: j.key, Token: uuid.New(), Payload: j.payload, Hash: j.hash, HashAlgorithm: hashAlgorithm,
+		Kind: d.kind.name, Key: key, Token: uuid.New(), Trace: traceparent(ctx),
 		Provider:    d.kind.provider.Identity,
-		ProviderKey: d.kind.providerKey(j.key),
-		Refs:        j.refs,
-		Origin:      idemstore.Origin{Stream: d.meta.Stream, Sequence: d.meta.Sequence.Stream, Stored: d.meta.Timestamp},
-		Reply:       replySubject(d.msg.Headers()),
-		OriginTrace: or(originTrace(d.msg.Headers()), traceparent(ctx)), Trace: traceparent(ctx),
-		Lease: d.engine.config.Lease, MaxAge: d.kind.policy.MaxAge, MaxFailures: d.kind.policy.MaxFailures,
-		Local: d.kind.apply != nil,
+		ProviderKey: d.kind.providerKey(key),
+		Lease:       d.engine.config.Lease, MaxAge: d.kind.policy.MaxAge, MaxFailures: d.kind.policy.MaxFailures,
+		Local: d.kind.apply != nil, Actor: d.by.actor,
 	}
 }
 

@@ -49,6 +49,17 @@
 //	13  started, no lease: released                  perform
 //	    anything that the constraints exclude        ask
 //
+// # Without a message
+//
+// Every engine also takes up what no message may ever bring: messages are deleted, streams are lost, workers die. At its
+// start and every Config.RecoverEvery it chooses tasks that are started or unknown, that nobody holds and that are due, the
+// longest due first, and claims each of them by lines 7 to 13 (recover.go). So a message and any number of recoveries may
+// want a task at once, and one of them gets it; and from its first committed claim on a job is never lost. Recovery has
+// at most half of a kind's slots, except where there is only one, which takes turns.
+//
+// A task that needs a person only because budget or age is used up is asked about once an hour, and never sent. A definite
+// answer closes it, if it is still as it was. Engine.Recover does all of this once, for a person.
+//
 // # What a perform may come to
 //
 //	done                              finished, local rows, events; ack
@@ -120,6 +131,7 @@
 //
 //	before the claim commits     the stream still has the message: as if nothing happened
 //	claimed, nothing sent        the lease runs out; the next attempt asks, hears "absent", sends the same key
+//	the message gone meanwhile   the same: that attempt is a recovery's
 //	sent, effect or not          the same; it hears "found" and adopts the id, or the key replays the answer
 //	save sent, answer lost       the row is read again by id and token before anything is concluded
 //	saved, not acked             the message comes again and is answered from the row

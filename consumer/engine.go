@@ -46,21 +46,22 @@ type kind struct {
 	consumer atomic.Pointer[jetstream.Consumer]
 	born     atomic.Int64 // the consumer that is bound, by its time of creation
 	bound    atomic.Bool  // the consumer was there at the last pull
+	looked   atomic.Int64 // when recovery last chose among its tasks: Unix nanoseconds, 0 for never
 }
 
 func (k *kind) setAckWait(d time.Duration) { k.ackWait.Store(int64(d)) }
 func (k *kind) ackWaitNow() time.Duration  { return time.Duration(k.ackWait.Load()) }
 
 // New checks a configuration and the kinds against each other. It connects to nothing; the pool and js stay the
-// caller's. The error names every field and kind that is wrong.
+// caller's. js may be nil for an engine that is only to Recover. The error names every field and kind that is wrong.
 func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definition) (*Engine, error) {
 	c = c.withDefaults()
 	defs, err := defineAll(c, kinds)
 	if err := errors.Join(c.check(), err); err != nil {
 		return nil, err
 	}
-	if pool == nil || js == nil {
-		return nil, errors.New("consumer: New needs a pool and a JetStream")
+	if pool == nil {
+		return nil, errors.New("consumer: New needs a pool")
 	}
 	e := &Engine{config: c, pool: pool, store: idemstore.New(pool, c.Lease), js: js, log: c.Logger,
 		tracer: c.TracerProvider.Tracer(scopeName)}
@@ -80,24 +81,47 @@ func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definiti
 // it cannot serve at all: a wrong schema, a pooler that does not keep the pool's prepared statements, a consumer whose
 // settings are unsafe, clashing key prefixes, key rows that would go too early (ErrProofAge). A database or broker that is away is waited for. Run blocks and may be called once.
 func (e *Engine) Run(ctx context.Context) error {
+	if e.js == nil {
+		return errors.New("consumer: Run needs a JetStream")
+	}
 	if !e.running.CompareAndSwap(false, true) {
 		return errors.New("consumer: Run was called twice")
 	}
 	if err := e.prepare(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
+	return e.host(ctx, func(work context.Context) {
+		var takers sync.WaitGroup
+		for _, k := range e.kinds {
+			takers.Go(func() { e.take(ctx, work, k) })
+			if !e.config.NoRecovery {
+				takers.Go(func() { e.keepRecovering(ctx, work, k) })
+			}
+		}
+		e.log.InfoContext(ctx, "serving", "kinds", len(e.kinds), "slots", e.config.Slots)
+		takers.Wait()
+	})
+}
+
+// host keeps the leases of what take takes up. When take returns, which it has to do soon after ctx has ended, what is in
+// hand then is drained. What is taken up runs under work, which outlives ctx by the grace time.
+func (e *Engine) host(ctx context.Context, take func(work context.Context)) error {
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	beating, stopBeating := context.WithCancel(context.WithoutCancel(ctx))
-	var heart, takers sync.WaitGroup
+	var heart sync.WaitGroup
 	heart.Go(func() { e.heartbeat(beating) })
-	heart.Go(func() { e.relay.run(beating) })
-	for _, k := range e.kinds {
-		takers.Go(func() { e.take(ctx, work, k) })
+	if e.js != nil { // else what is emitted waits for a worker
+		heart.Go(func() { e.relay.run(beating) })
 	}
-	e.log.InfoContext(ctx, "serving", "kinds", len(e.kinds), "slots", e.config.Slots)
-	<-ctx.Done()
-	err := e.drain(work, stop, func() { takers.Wait(); e.deliveries.Wait(); e.waitForGroups() })
+	taken := make(chan struct{})
+	go func() { defer close(taken); take(work) }()
+	select {
+	case <-taken:
+	case <-ctx.Done():
+		e.log.InfoContext(ctx, "draining", "jobs", e.held.count(), "grace", e.config.DrainTimeout)
+	}
+	err := e.drain(work, stop, func() { <-taken; e.deliveries.Wait(); e.waitForGroups() })
 	stopBeating()
 	heart.Wait()
 	return err
@@ -172,7 +196,6 @@ func (e *Engine) ownPrefixes(ctx context.Context) error {
 // drain ends the work in hand, in this order: nothing new is sent, what is under way gets its grace, then it is
 // cut short. Saves and acks have limits of their own beyond that. finish waits for the work.
 func (e *Engine) drain(work context.Context, stop context.CancelCauseFunc, finish func()) error {
-	e.log.InfoContext(work, "draining", "jobs", e.held.count(), "grace", e.config.DrainTimeout)
 	e.held.drain()
 	finished := make(chan struct{})
 	go func() { finish(); close(finished) }()

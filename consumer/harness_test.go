@@ -48,7 +48,8 @@ func newBench(t *testing.T) *bench {
 	b.store = idemstore.New(b.pool, time.Second)
 	b.kind = b.pay.kind()
 	b.conf = Config{Slots: 4, AckWait: 2 * time.Second, Lease: 2 * time.Second, DrainTimeout: 5 * time.Second,
-		Logger: slog.New(slog.NewTextHandler(testWriter{t}, nil)),
+		NoRecovery: true, // most tests are about messages, and count what each of them came to
+		Logger:     slog.New(slog.NewTextHandler(testWriter{t}, nil)),
 		Policy: Policy{Deadline: 2 * time.Second, BackoffMin: 20 * time.Millisecond, BackoffMax: 200 * time.Millisecond,
 			MisconfiguredWait: 200 * time.Millisecond}}
 	if err := EnsureStreams(t.Context(), b.js, b.conf); err != nil {

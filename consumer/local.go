@@ -113,7 +113,7 @@ func (d *delivery) rolledBack(ctx context.Context, j job, c conclusion) settleme
 	if interrupted(ctx, c.err) {
 		return settlement{verb: nak, delay: d.kind.policy.delay(waitShort, counts{jitter: rand.Float64()})}
 	}
-	claimed, sent, err := d.claim(ctx, j)
+	claimed, sent, err := d.claim(ctx, d.claimOf(ctx, j))
 	switch {
 	case err != nil:
 		return d.notClaimed(ctx, err)

@@ -20,6 +20,7 @@ const (
 	spanRefuse         = "settle.refuse"
 	spanSettle         = "settle.settle"
 	spanAct            = "settle.act"
+	spanRecover        = "settle.recover"
 
 	attrTask        = "settle.task.id"
 	attrKind        = "settle.kind"

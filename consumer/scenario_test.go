@@ -25,7 +25,7 @@ type scenario struct {
 	set func(*payProvider, *Kind[payJob, paid])
 	// row is there before the first message: columns and their SQL, over those of oldRow.
 	row map[string]string
-	// messages are published in this order; one plain job if there are none.
+	// messages are published in this order; one plain job if this is nil.
 	messages []string
 	// want is what everybody sees when all is quiet again: the row, the provider, the local rows, the broker, the audit.
 	want string
@@ -193,7 +193,10 @@ func (p *playing) seen(t *testing.T, heard *advisories) string {
 	if booked := p.booked(t); booked != "" {
 		lines = append(lines, booked)
 	}
-	lines = append(append(lines, p.brokerSeen(heard)), p.refusals(t)...)
+	if len(p.sequences) > 0 {
+		lines = append(lines, p.brokerSeen(heard))
+	}
+	lines = append(lines, p.refusals(t)...)
 	return strings.Join(append(lines, p.audit(t)...), "\n")
 }
 

@@ -103,6 +103,16 @@ func (e *Engine) startAct(ctx context.Context, d *delivery, t idemstore.Task, a 
 	return ctx
 }
 
+// startRecovery begins the span of a task that is taken up without a message, as a child of the publisher's span if the row
+// knows one.
+func (e *Engine) startRecovery(ctx context.Context, d *delivery, t idemstore.Task) (context.Context, trace.Span) {
+	ctx = context.WithValue(ctx, labelsKey{}, &d.labels)
+	d.labels.add([]attribute.KeyValue{attribute.String(attrKind, t.Kind), attribute.String(attrKey, t.Key)})
+	ctx = propagator.Extract(ctx, propagation.MapCarrier{headerTraceparent: t.OriginTrace})
+	//nolint:spancheck // takeUp and askParked end it
+	return e.tracer.Start(ctx, spanRecover, labelled(ctx))
+}
+
 // annotate adds attributes to the span of ctx.
 func (e *Engine) annotate(ctx context.Context, attrs ...attribute.KeyValue) {
 	trace.SpanFromContext(ctx).SetAttributes(attrs...)
@@ -206,6 +216,7 @@ func addEvent(ctx context.Context, name string) { trace.SpanFromContext(ctx).Add
 
 // committed puts the committed outcome on the delivery's span, where one search finds it.
 func (d *delivery) committed(status idemstore.Status, externalID, outcome string) {
+	d.outcome = outcome
 	d.span.SetAttributes(attribute.String(attrStatus, string(status)), attribute.String(attrOutcome, outcome))
 	d.label(idLabel(externalID)...)
 }

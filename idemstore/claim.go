@@ -12,7 +12,7 @@ import (
 )
 
 // ErrUnanswered: the answer to COMMIT was lost, and a second look did not find the claim or found nobody to ask.
-// Whoever claimed must stay silent; the message comes again.
+// Whoever claimed must stay silent; the message comes again, or a recovery takes the task up.
 var ErrUnanswered = errors.New("claim was not answered and was not found")
 
 // Claim claims keys, each in one of the ways of the claim table, in one transaction that is committed before it
@@ -66,7 +66,8 @@ func (s *Store) claimOnce(ctx context.Context, claims []Claim) (out []Claimed, e
 // queue queues the second half of a claim.
 func (c *columns) queue(b *pgx.Batch) {
 	b.Queue(claimDecide, c.kinds, c.keys, c.tokens, c.hashes, c.algorithms, c.payloads,
-		c.streams, c.sequences, c.stored, c.providers, c.providerKeys, c.traces, c.leases, c.maxFailures, c.local)
+		c.streams, c.sequences, c.stored, c.providers, c.providerKeys, c.traces, c.leases, c.maxFailures, c.local,
+		c.recovery, c.actors, c.notes)
 }
 
 // readClaims reads the answers to the second half.
@@ -119,7 +120,8 @@ type columns struct {
 	sequences, leases                                                 []int64
 	stored                                                            []*time.Time
 	maxFailures                                                       []int32
-	local                                                             []bool
+	local, recovery                                                   []bool
+	actors, notes                                                     []string
 }
 
 func columnsOf(claims []Claim) *columns {
@@ -134,12 +136,25 @@ func columnsOf(claims []Claim) *columns {
 		c.stored = append(c.stored, storedTime(x.Origin))
 		c.leases, c.traces = append(c.leases, x.Lease.Microseconds()), append(c.traces, x.Trace)
 		c.maxFailures, c.local = append(c.maxFailures, int32(x.MaxFailures)), append(c.local, x.Local)
+		c.recovery = append(c.recovery, x.Recovery)
+		c.actors, c.notes = append(c.actors, actorOf(x.Actor)), append(c.notes, clean(x.Note))
 	}
 	return c
 }
 
 // tokenOf is a token as the driver takes it within an array, in every exec mode.
 func tokenOf(token uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: token, Valid: true} }
+
+// worker is the actor of what no person and no recovery did.
+const worker = "worker"
+
+// actorOf is an actor as the audit names it.
+func actorOf(name string) string {
+	if name == "" {
+		return worker
+	}
+	return clean(name)
+}
 
 // storedTime is cut to what Postgres keeps, so that the same message compares equal; nil without a stream.
 func storedTime(o Origin) *time.Time {

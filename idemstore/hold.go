@@ -51,6 +51,7 @@ type Arm struct {
 	Provider    string        // identity of the provider now; another one counts as an expired key
 	Permitted   bool          // the kind allows a resend that does not rest on the key
 	Reason      string        // audit line
+	Actor       string        // who is named there; "worker"
 }
 
 // Armed says on what a resend rests.
@@ -68,7 +69,7 @@ func (s *Store) Arm(ctx context.Context, a Arm) (Armed, error) {
 	err := again(ctx, func(ctx context.Context) error {
 		return s.transact(ctx, func(b *pgx.Batch) {
 			b.Queue(arm, a.TaskID, a.Attempt, a.Token, a.Lease.Microseconds(), orNull(a.KeyLifetime.Microseconds()),
-				a.Provider, a.Keyed, a.Permitted, clean(a.Reason))
+				a.Provider, a.Keyed, a.Permitted, clean(a.Reason), actorOf(a.Actor))
 		}, func(r pgx.BatchResults) error {
 			rows, err := r.Query()
 			if err != nil {
@@ -96,7 +97,7 @@ func (s *Store) Release(ctx context.Context, r Release) (Status, error) {
 		status = ""
 		return repeatable(s.transact(ctx, func(b *pgx.Batch) {
 			b.Queue(release, r.TaskID, r.Attempt, r.Token, r.Delay.Microseconds(), orNull(clean(r.LastError)),
-				orNull(clean(r.ErrorClass)), orNull(clean(r.Reason)), traceID(r.Trace), r.Cost)
+				orNull(clean(r.ErrorClass)), orNull(clean(r.Reason)), traceID(r.Trace), r.Cost, actorOf(r.Actor))
 		}, func(br pgx.BatchResults) error {
 			rows, err := br.Query()
 			if err != nil {

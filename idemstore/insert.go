@@ -41,6 +41,7 @@ func inserting(claims []Claim) *insertion {
 	sorted := slices.SortedFunc(slices.Values(claims), func(a, b Claim) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key))
 	})
+	sorted = slices.DeleteFunc(sorted, func(c Claim) bool { return c.Recovery }) // without a message there is no row to make
 	for start := 0; start < len(sorted); {
 		end := start + 1
 		for end < len(sorted) && sorted[end].common() == sorted[start].common() {

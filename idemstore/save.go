@@ -85,7 +85,7 @@ func (c *saveColumns) args() []any {
 	return []any{c.ids, c.attempts, c.tokens, c.strict, c.statuses, c.applied, c.externalIDs,
 		c.results, c.altered, c.providerStatuses, c.answers, c.lastErrors, c.errorClasses, c.evidence,
 		c.absentNow, c.clearAbsent, c.costs, c.maxFailures, c.delays, c.settles,
-		c.retentions, c.reasons, c.traces, c.causes}
+		c.retentions, c.reasons, c.traces, c.causes, c.actors}
 }
 
 // readWrites reads the answers to a group's local rows and events. A refusal there is the handler's, unlike one
@@ -252,6 +252,7 @@ type saveColumns struct {
 	settles                                          []*int64
 	traces                                           []string
 	causes                                           []*string
+	actors                                           []string
 }
 
 func saveColumnsOf(saves []Save) *saveColumns {
@@ -270,6 +271,7 @@ func saveColumnsOf(saves []Save) *saveColumns {
 		c.retentions = append(c.retentions, x.Retention.Microseconds())
 		c.reasons, c.traces = append(c.reasons, orNull(clean(x.Reason))), append(c.traces, clean(x.Trace))
 		c.causes = append(c.causes, orNull(string(x.Cause)))
+		c.actors = append(c.actors, actorOf(x.Actor))
 	}
 	return c
 }

@@ -82,14 +82,16 @@ on conflict do nothing`
 // each by the claim table (see the package comment of consumer; decide.go there holds the same table, and a
 // test compares the two on every combination). A later statement of the same transaction, so that it sees
 // whatever made the insert do nothing. A row that it does not answer for is locked by somebody.
+//
+// A recovery has no message: there is no content to compare, and a row that is final or parked is left as it is.
 var claimDecide = `/* settle:claim-decide */
 with want as (
   select *
   from unnest($1::text[], $2::text[], $3::uuid[], $4::bytea[], $5::text[], $6::bytea[],
               $7::text[], $8::bigint[], $9::timestamptz[], $10::text[], $11::text[], $12::text[],
-              $13::bigint[], $14::int[], $15::boolean[])
+              $13::bigint[], $14::int[], $15::boolean[], $16::boolean[], $17::text[], $18::text[])
     with ordinality as u(kind, key, token, hash, algorithm, payload,
-         stream, sequence, stored, provider, provider_key, trace, lease, max_failures, local, n)
+         stream, sequence, stored, provider, provider_key, trace, lease, max_failures, local, recovery, actor, note, n)
 ), held as materialized (
   select w.*, t as task
   from want w join settle.tasks t on t.kind = w.kind and t.key = w.key
@@ -100,8 +102,8 @@ with want as (
   select h.*,
     (h.task).hash_algorithm = h.algorithm as known_algorithm,
     (h.task).payload_hash = h.hash as same_hash,
-    case when (h.task).archived_at is null then (h.task).payload = h.payload
-         else (h.task).payload_digest = sha256(h.payload) end as same_bytes,
+    h.recovery or case when (h.task).archived_at is null then (h.task).payload = h.payload
+                       else (h.task).payload_digest = sha256(h.payload) end as same_bytes,
     h.stream <> '' and (h.task).stream = h.stream and (h.task).stream_sequence = h.sequence
       and (h.task).stored_at is not distinct from h.stored as same_message,
     coalesce((h.task).lease_until > c.at and (h.task).lease_until <= c.at + interval '1 day', false) as live,
@@ -149,16 +151,17 @@ with want as (
     review_cause = case when d.found <> 'spent' then t.review_cause when d.too_old then 'age' else 'budget' end,
     updated_at = case when d.takes then clock_timestamp() else t.updated_at end
   from (select *, found in ('spent', 'ask', 'perform') as takes from decided) d
-  where t.id = (d.task).id and d.found in ('spent', 'ask', 'perform', 'final', 'parked')
-  returning d.n, d.found, d.expired, d.too_old, d.sequence, d.stream, (d.task).status as old_status, (d.task).last_trace as old_trace, t as task
+  where t.id = (d.task).id and (d.takes or d.found in ('final', 'parked') and not d.recovery)
+  returning d.n, d.found, d.expired, d.too_old, d.actor, d.note, d.sequence, d.stream, (d.task).status as old_status, (d.task).last_trace as old_trace, t as task
 ), noted as (
   insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason, trace_id)
-  select (c.task).id, 'worker', (c.task).attempts, c.old_status, (c.task).status,
+  select (c.task).id, c.actor, (c.task).attempts, c.old_status, (c.task).status,
     case when c.found = 'spent' and c.too_old then 'parked: not settled within its age limit'
          when c.found = 'spent' then format('parked: %s failures, the budget is used up', (c.task).failures)
-         else format('taken over: the lease of attempt %s ran out', (c.task).attempts - 1) end,
+         when c.expired then format('taken over: the lease of attempt %s ran out', (c.task).attempts - 1)
+         else 'taken up without its message' end || case when c.note <> '' then '; ' || c.note else '' end,
     split_part((c.task).last_trace, '-', 2)
-  from changed c where c.found = 'spent' or (c.expired and c.found in ('ask', 'perform'))
+  from changed c where c.found = 'spent' or c.found in ('ask', 'perform') and (c.expired or c.note <> '')
 ), parked as (
   -- One line per message that arrives while a person is asked, and not more than twenty.
   insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason)
@@ -172,7 +175,8 @@ with want as (
 ), answers as (
   select n, found, old_trace, task from changed
   union all
-  select n, found, '', task from decided where found not in ('spent', 'ask', 'perform', 'final', 'parked')
+  select n, found, '', task from decided
+  where found not in ('spent', 'ask', 'perform') and (recovery or found not in ('final', 'parked'))
   union all
   select w.n, ` + ownClaim + `, '', t from settle.tasks t join want w on t.kind = w.kind and t.key = w.key and t.token = w.token
 )
@@ -250,7 +254,7 @@ with held as materialized (
 	microseconds(`h.first_sent_at + $5::bigint * interval '1 microsecond' - clock_timestamp()`) + `) end as key_rest
 ), noted as (
   insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason, trace_id)
-  select id, 'worker', attempts, 'started', 'started', $9, split_part(last_trace, '-', 2) from armed
+  select id, $10::text, attempts, 'started', 'started', $9, split_part(last_trace, '-', 2) from armed
 )
 select key_rest from armed`
 
@@ -263,11 +267,11 @@ with want as (
   from unnest($1::bigint[], $2::int[], $3::uuid[], $4::boolean[], $5::text[], $6::boolean[], $7::text[],
               $8::text[], $9::boolean[], $10::int[], $11::text[], $12::text[], $13::text[], $14::text[],
               $15::boolean[], $16::boolean[], $17::int[], $18::int[], $19::bigint[], $20::bigint[],
-              $21::bigint[], $22::text[], $23::text[], $24::text[])
+              $21::bigint[], $22::text[], $23::text[], $24::text[], $25::text[])
     with ordinality as u(id, attempt, token, strict, status, applied, external_id,
          result, altered, provider_status, answer, last_error, error_class, evidence_id,
          absent_now, clear_absent, cost, max_failures, delay, settle,
-         retention, reason, trace, cause, n)
+         retention, reason, trace, cause, actor, n)
 ), held as materialized (
   select w.*, t as task from want w join settle.tasks t on t.id = w.id order by t.id for update of t
 ), changed as (
@@ -305,10 +309,10 @@ with want as (
     and (h.external_id is null or (h.task).external_id is null or (h.task).external_id = h.external_id)
     and (s.status <> 'finished' or h.external_id is null or (h.task).evidence_id is null or (h.task).evidence_id = h.external_id)
   returning h.n, t.id, t.status, t.attempts, t.failures, t.external_id,
-    ` + microseconds(`t.next_attempt_at - clock_timestamp()`) + ` as wait, h.status as asked, h.reason, h.trace
+    ` + microseconds(`t.next_attempt_at - clock_timestamp()`) + ` as wait, h.status as asked, h.reason, h.trace, h.actor
 ), noted as (
   insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason, external_id, trace_id)
-  select id, 'worker', attempts, 'started', status,
+  select id, actor, attempts, 'started', status,
     case when asked = 'unknown' and status = 'needs_review' then reason || '; parked: budget or age limit used up'
          else reason end, external_id, split_part(trace, '-', 2)
   from changed where reason is not null
@@ -391,7 +395,7 @@ select exists (select from stored), exists (select from settle.tasks where id = 
 
 // release gives a task back that this attempt did not touch. A row whose earlier attempts may have been applied
 // becomes unknown: "not sent" speaks for its own attempt only.
-// $9 is added to the failures: a local job that fails has changed nothing and yet must not fail for ever.
+// $9 is added to the failures: a local job that fails has changed nothing and yet must not fail for ever. $10 is the actor.
 const release = `/* settle:release */
 with held as materialized (
   select t.* from settle.tasks t where t.id = $1 for update of t
@@ -408,7 +412,7 @@ with held as materialized (
   returning t.id, t.status, t.attempts
 ), noted as (
   insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason, trace_id)
-  select id, 'worker', attempts, 'started', status, $7::text, $8::text from released where $7 is not null
+  select id, $10::text, attempts, 'started', status, $7::text, $8::text from released where $7 is not null
 )
 select status from released`
 
@@ -425,6 +429,52 @@ insert into settle.refusals (kind, key, reason, detail, stream, sequence, stored
                              body, body_size, cut, digest, task_id)
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 on conflict (stream, sequence, stored_at, digest) do nothing`
+
+// nobodyHolds is a started row without an attempt that could still act: no lease, one that ran out, or one that no
+// attempt can have made. The clock is read once, before a row is looked at: this only chooses, and the claim decides.
+const nobodyHolds = `(t.lease_until is null or t.lease_until <= (select clock_timestamp())
+    or t.lease_until > (select clock_timestamp()) + interval '1 day')`
+
+// planInOrder is for a page of an index: left alone the planner would rather read and sort the whole of it for each page.
+const planInOrder = `/* settle:plan-in-order */ select set_config('enable_sort', 'off', true)`
+
+// due chooses tasks for recovery: $1 kind, $2 and $3 after this due time and id, $4 due by then (null: by now), $5 how
+// many. Oldest first, and paged by what it is ordered by, so that a row that cannot be claimed never hides the rest.
+const due = `/* settle:due */
+select t.id, t.attempts, t.token, t.kind, t.key, t.status, t.origin_trace, t.next_attempt_at,
+  (select coalesce($4::timestamptz, clock_timestamp()))
+from settle.tasks t
+where t.kind = $1 and t.status in ('started', 'unknown') and ` + nobodyHolds + `
+  and t.next_attempt_at <= (select coalesce($4::timestamptz, clock_timestamp()))
+  and (t.next_attempt_at, t.id) > ($2::timestamptz, $3::bigint)
+order by t.next_attempt_at, t.id limit $5
+for no key update of t skip locked`
+
+// takeParked chooses tasks that wait for a person only because budget or age is used up, and puts off the next time by
+// $3 microseconds in the same statement, so that of two recoverers only one asks. $1 kind, $2 one task or null, $4 how many.
+const takeParked = `/* settle:take-parked */
+with chosen as materialized (
+  select t.id from settle.tasks t
+  where t.kind = $1 and t.status = 'needs_review' and t.review_cause in ('budget', 'age')
+    and ($2::bigint is null or t.id = $2) and t.next_attempt_at <= (select clock_timestamp())
+  order by t.next_attempt_at, t.id limit $4
+  for update of t skip locked
+)
+update settle.tasks t set next_attempt_at = clock_timestamp() + $3::bigint * interval '1 microsecond'
+from chosen c where t.id = c.id
+returning ` + taskColumns
+
+// recoverable lists what a recovery by hand is about: tasks of the kinds $1 that are not final, and of the kinds $2, which can
+// be asked about, also those that are parked by budget or age. Created at least $3 and at most $4 microseconds ago; $5
+// how many. It locks nothing and changes nothing.
+const recoverable = `/* settle:recoverable */
+select clock_timestamp(), ` + taskColumns + `
+from settle.tasks t
+where (t.kind = any($1::text[]) and t.status in ('started', 'unknown')
+    or t.kind = any($2::text[]) and t.status = 'needs_review' and t.review_cause in ('budget', 'age'))
+  and t.created_at <= (select clock_timestamp()) - $3::bigint * interval '1 microsecond'
+  and t.created_at >= (select clock_timestamp()) - $4::bigint * interval '1 microsecond'
+order by t.created_at, t.id limit $5`
 
 // lockPrefixes makes checking and adding one step: prefixes are registered only when a worker starts.
 const lockPrefixes = `lock table settle.key_prefixes in share row exclusive mode`

@@ -79,6 +79,12 @@ type Claim struct {
 	MaxFailures int           // failure budget
 
 	Local bool // the job sends nothing: it is one transaction, and a crash undoes it
+
+	// Recovery claims without a message: the row alone says what the job is. A row that is missing is not made, no content
+	// is compared, and a task that is final or parked is left as it is. Payload, Hash, Origin and the like stay empty.
+	Recovery bool
+	Actor    string // who is named in the audit; "worker"
+	Note     string // of a recovery: why. Not empty: the claim is in the audit also where nobody had died with the task
 }
 
 // Found says what a claim found: one line of the claim table. See the package comment of consumer.
@@ -213,6 +219,7 @@ type Save struct {
 	Writes []Statement
 	Emits  []Emit
 	Reason string // audit line; empty writes none
+	Actor  string // who is named there; "worker"
 	Trace  string // traceparent of this attempt
 }
 
@@ -232,7 +239,8 @@ type Release struct {
 	Cost       int // added to failures: 0, but for a local job that failed
 	LastError  string
 	ErrorClass string
-	Reason     string
+	Reason     string // audit line; empty writes none
+	Actor      string // who is named there; "worker"
 	Trace      string
 }
 

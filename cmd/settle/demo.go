@@ -116,7 +116,7 @@ func demoWorkerCommand() *cli.Command {
 	cmd := workCommand()
 	cmd.Name, cmd.Hidden = "demo-worker", true
 	cmd.Action = action(0, 0, func(ctx context.Context, cmd *cli.Command) error {
-		return workWith(ctx, cmd, makings{kinds: demoDefinitions, jetStream: demo.JetStream})
+		return workWith(ctx, cmd, makings{kinds: demoDefinitions, jetStream: demo.JetStream, config: demo.Config})
 	})
 	return cmd
 }

@@ -41,6 +41,26 @@ func atLeast[T cmp.Ordered](v variable, least T, show func(T) string) func(T) er
 	}
 }
 
+// upTo refuses longer durations, and none at all.
+func upTo(most time.Duration) func(time.Duration) error {
+	return func(value time.Duration) error {
+		if value <= 0 || value > most {
+			return fmt.Errorf("must be more than 0 and at most %s", short(most))
+		}
+		return nil
+	}
+}
+
+// within refuses values out of a range.
+func within(least, most int) func(int) error {
+	return func(value int) error {
+		if value < least || value > most {
+			return fmt.Errorf("must be %d to %d", least, most)
+		}
+		return nil
+	}
+}
+
 func durationFlag(name, usage string, value, least time.Duration) *cli.DurationFlag {
 	v := variableOf(name)
 	return &cli.DurationFlag{

@@ -9,16 +9,21 @@ import (
 	"github.com/settlemq/settle/internal/telemetry"
 )
 
-func logFlag() cli.Flag {
+func logFlag() cli.Flag { return logFlagFrom("info") }
+
+func logFlagFrom(level string) cli.Flag {
 	return choiceFlag("log-level", "`LEVEL` from which on lines are logged: debug, info, warn or error",
-		"info", "debug", "info", "warn", "error")
+		level, "debug", "info", "warn", "error")
 }
 
 // newLog logs to standard error: text on a terminal, JSON otherwise.
 func newLog(cmd *cli.Command) *slog.Logger {
-	var level slog.Level
+	return telemetry.Logger(os.Stderr, isTerminal(os.Stderr), logLevel(cmd))
+}
+
+func logLevel(cmd *cli.Command) (level slog.Level) {
 	_ = level.UnmarshalText([]byte(cmd.String("log-level"))) // the flag knows only valid ones
-	return telemetry.Logger(os.Stderr, isTerminal(os.Stderr), level)
+	return level
 }
 
 func isTerminal(f *os.File) bool {

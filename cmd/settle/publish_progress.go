@@ -9,11 +9,12 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// progress shows a person how far a publish is: lines and rate, and the time left where the size of the input is
-// known. A nil progress shows nothing. Nobody can be told that it cannot be written, so errors are dropped.
+// progress shows a person how far a command is: how many things are done and at which rate, and the time left where it is
+// known how much there is. A nil progress shows nothing. Nobody can be told that it cannot be written, so errors are dropped.
 type progress struct {
 	bar   *progressbar.ProgressBar
-	lines int
+	noun  string // what is counted
+	n     int
 	began time.Time
 }
 
@@ -21,21 +22,25 @@ const progressEvery = 100 * time.Millisecond // between two pictures; each costs
 
 // newProgress makes a progress on a terminal for so many bytes of input, or -1 if nobody knows how many there are.
 func newProgress(terminal io.Writer, total int64) *progress {
+	return drawProgress(terminal, total, "publishing", "lines")
+}
+
+func drawProgress(terminal io.Writer, total int64, doing, noun string) *progress {
 	bar := progressbar.NewOptions64(total,
-		progressbar.OptionSetWriter(terminal), progressbar.OptionSetDescription("publishing"), progressbar.OptionSetWidth(24),
+		progressbar.OptionSetWriter(terminal), progressbar.OptionSetDescription(doing), progressbar.OptionSetWidth(24),
 		progressbar.OptionThrottle(progressEvery), progressbar.OptionClearOnFinish(),
 		progressbar.OptionSetPredictTime(total > 0), progressbar.OptionSetElapsedTime(true),
 		progressbar.OptionSetSpinnerChangeInterval(0)) // otherwise a goroutine of its own would draw
-	return &progress{bar: bar, began: time.Now()}
+	return &progress{bar: bar, noun: noun, began: time.Now()}
 }
 
-// done counts a line of so many bytes, its end included.
+// done counts one thing. size is its part of the total: of a line its bytes, its end included.
 func (p *progress) done(size int) {
 	if p == nil {
 		return
 	}
-	p.lines++
-	p.bar.Describe(fmt.Sprintf("%d lines, %.0f/s", p.lines, float64(p.lines)/max(time.Since(p.began).Seconds(), progressEvery.Seconds())))
+	p.n++
+	p.bar.Describe(fmt.Sprintf("%d %s, %.0f/s", p.n, p.noun, float64(p.n)/max(time.Since(p.began).Seconds(), progressEvery.Seconds())))
 	_ = p.bar.Add(size)
 }
 

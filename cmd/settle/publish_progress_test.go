@@ -85,8 +85,8 @@ func TestProgressCountsLinesAndIsDrawnSeldom(t *testing.T) {
 	if n := strings.Count(terminal.String(), "lines"); n > 1000 {
 		t.Errorf("drawn %d times", n)
 	}
-	if p.lines != 100_000 {
-		t.Errorf("%d lines", p.lines)
+	if p.n != 100_000 {
+		t.Errorf("%d lines", p.n)
 	}
 }
 

@@ -71,8 +71,13 @@ func printStory(w io.Writer, t idemstore.Task, events []idemstore.Event, content
 	row("updated", clock(t.UpdatedAt))
 	row("finished", clockOf(t.FinishedAt))
 	row("archived", clockOf(t.ArchivedAt))
-	if !t.Status.Final() {
+	switch {
+	case t.Cause == idemstore.CauseBudget || t.Cause == idemstore.CauseAge:
+		row("asked again", "about once an hour, not before "+clock(t.NextAttemptAt))
+	case !t.Status.Final() && t.Status != idemstore.NeedsReview:
 		row("next attempt", "not before "+clock(t.NextAttemptAt))
+	}
+	if !t.Status.Final() {
 		row("age limit", clock(t.GiveUpAt))
 	}
 	if content {

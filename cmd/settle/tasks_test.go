@@ -14,9 +14,10 @@ func oneOfEach(t *testing.T) (env map[string]string) {
 	url := devtest.Database(t)
 	execute(t, url, `
 		insert into settle.tasks (kind, key, status, attempts, failures, duplicates, token, sending, unsure, lease_until,
-			give_up_at, finished_at, external_id, last_error, payload, payload_hash, hash_algorithm, result)
+			give_up_at, finished_at, external_id, last_error, payload, payload_hash, hash_algorithm, result, review_cause)
 		select 'payment.charge', key, status, attempts, failures, duplicates, gen_random_uuid(), sending, unsure, lease,
-			clock_timestamp() + interval '1 day', finished, external_id, last_error, '{"order_id":"private"}', '\x00', 'test', result
+			clock_timestamp() + interval '1 day', finished, external_id, last_error, '{"order_id":"private"}', '\x00', 'test', result,
+			case when status = 'needs_review' then 'budget' end
 		from (values
 			('order_1', 'started', 1, 0, 0, true, false, clock_timestamp() + interval '1 hour', null::timestamptz, null, null, null),
 			('order_2', 'unknown', 2, 1, 0, true, true, null, null, null, 'timeout', null),
@@ -90,7 +91,7 @@ func TestShowTellsTheStory(t *testing.T) {
 		"2":                      {"is being checked with the provider", "History", "no answer in time", "2, of which 1 failed", "timeout"},
 		"payment.charge/order_3": {"is done: attempt 2 finished it", "as ch_3", "3 answered", "Nothing out of the ordinary"},
 		"payment.charge/order_4": {"failed for good", "as ch_4", "card declined"},
-		"payment.charge/order/5": {"needs review", "a person decides", "five timeouts"},
+		"payment.charge/order/5": {"needs review", "a person decides", "five timeouts", "asked again  ", "about once an hour"},
 	} {
 		code, out, errOut := runSettle(t, env, nil, "tasks", "show", task)
 		if code != exitDone {

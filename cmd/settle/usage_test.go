@@ -33,6 +33,8 @@ var documented = map[string]string{
 	"SETTLE_DRAIN_TIMEOUT":         "20s",
 	"SETTLE_PROOF_RETENTION":       "0s",
 	"SETTLE_REPLAY_HORIZON":        "72h",
+	"SETTLE_RECOVER_EVERY":         "15s",
+	"SETTLE_RECOVER_AFTER":         "15m",
 	"SETTLE_CREATE_ORDERS":         "false",
 	"SETTLE_HTTP_ADDR":             `"127.0.0.1:8089"`,
 }
@@ -124,6 +126,19 @@ func TestWrongUseExitsWith2AndOneLine(t *testing.T) {
 		"supersede by what":     {servers, []string{"tasks", "supersede", "1", "--reason", "so"}, []string{"--refusal"}},
 		"as shown, of several":  {servers, []string{"tasks", "retry", "1", "2", "--reason", "so", "--if-attempts", "3"}, []string{"--if-attempts"}},
 		"as shown, never":       {servers, []string{"tasks", "retry", "1", "--reason", "so", "--if-attempts", "0"}, []string{"if-attempts", "at least 1"}},
+		"rare recovery":         {servers, []string{"work", "--recover-every", "99ms"}, []string{"recover-every", "SETTLE_RECOVER_EVERY", "at least 100ms"}},
+		"never stuck":           {with("SETTLE_RECOVER_AFTER", "1ms"), []string{"work"}, []string{"SETTLE_RECOVER_AFTER", "at least 1s"}},
+		"recover for no reason": {servers, []string{"recover"}, []string{"--reason", "settle recover --help"}},
+		"recover, no provider":  {with("SETTLE_PROVIDER_URL", ""), []string{"recover", "--reason", "x"}, []string{"--provider-url"}},
+		"recover, no database":  {with("DATABASE_URL", ""), []string{"recover", "--reason", "x"}, []string{"DATABASE_URL"}},
+		"recover, unknown kind": {servers, []string{"recover", "--reason", "x", "--kind", "payment.refund"}, []string{"payment.refund", "payment.charge"}},
+		"recover the future":    {servers, []string{"recover", "--reason", "x", "--older-than", "-1s"}, []string{"older-than", "at least 0s"}},
+		"recover an empty time": {servers, []string{"recover", "--reason", "x", "--older-than", "2h", "--window", "2h"}, []string{"--older-than", "--window"}},
+		"recover for ever":      {servers, []string{"recover", "--reason", "x", "--window", "87601h"}, []string{"window", "87600h"}},
+		"recover no time":       {servers, []string{"recover", "--dry-run", "--window", "soon"}, []string{"window", "soon"}},
+		"recover none":          {servers, []string{"recover", "--dry-run", "--limit", "0"}, []string{"limit", "1 to 100000"}},
+		"recover all":           {servers, []string{"recover", "--dry-run", "--limit", "100001"}, []string{"limit", "1 to 100000"}},
+		"recover one":           {servers, []string{"recover", "payment.charge/order_1"}, []string{"order_1"}},
 		"missing input":         {servers, []string{"publish", "no-such-file"}, []string{"no-such-file"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -33,11 +33,13 @@ func work(ctx context.Context, cmd *cli.Command) error { return workWith(ctx, cm
 type makings struct {
 	kinds     func(handlerOptions) ([]consumer.Definition, error)
 	jetStream func(jetstream.JetStream) jetstream.JetStream
+	config    func(consumer.Config) consumer.Config
 }
 
 var ordinary = makings{
 	kinds:     definitions,
 	jetStream: func(js jetstream.JetStream) jetstream.JetStream { return js },
+	config:    func(c consumer.Config) consumer.Config { return c },
 }
 
 func workWith(ctx context.Context, cmd *cli.Command, m makings) error {
@@ -60,7 +62,7 @@ func workWith(ctx context.Context, cmd *cli.Command, m makings) error {
 	}
 	defer probes.stop()
 
-	config := engineConfig(cmd)
+	config := m.config(engineConfig(cmd))
 	config.Logger, config.TracerProvider = log, tracing.TracerProvider()
 	log.InfoContext(ctx, "starting", "version", build.Read().Version, "kinds", len(kinds))
 	return stopped(ctx, connectAndRun(ctx, cmd, config, kinds, probes, m))
@@ -130,6 +132,8 @@ func engineConfig(cmd *cli.Command) consumer.Config {
 		ProofRetention: cmd.Duration("proof-retention"),
 		ReplayHorizon:  cmd.Duration("replay-horizon"),
 		DrainTimeout:   cmd.Duration("drain-timeout"),
+		RecoverEvery:   cmd.Duration("recover-every"),
+		RecoverAfter:   cmd.Duration("recover-after"),
 	}
 }
 

@@ -17,6 +17,8 @@ const (
 const (
 	anyPositive  = time.Millisecond // where zero would mean the default
 	leastBackoff = 10 * time.Millisecond
+
+	leastRecoverEvery = 100 * time.Millisecond
 )
 
 // What the flags' defaults are taken from, so that --help cannot differ from the engine.
@@ -37,6 +39,10 @@ func workFlags() []cli.Flag {
 		countFlag("max-body", "largest body in `BYTES`", defaults.MaxBody, 2),
 		countFlag("max-ack-pending", "of consumers that are created", defaults.MaxAckPending, 1),
 		replicasFlag(),
+		durationFlag("recover-every", "how often due tasks are taken up whose message does not come; at least 100ms",
+			defaults.RecoverEvery, leastRecoverEvery),
+		durationFlag("recover-after", "age from which a task that is not settled counts as stuck; at least 1s",
+			defaults.RecoverAfter, time.Second),
 		durationFlag("proof-retention", "age at which the key row of a final task may go, 0: never. Shorter than the time for which a "+
 			"job can come again, it is refused", defaults.ProofRetention, 0),
 		durationFlag("replay-horizon", "how long after its publish a job may be published again by hand", defaults.ReplayHorizon, anyPositive),

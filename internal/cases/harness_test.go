@@ -58,7 +58,8 @@ func newStage(t *testing.T) *stage {
 		DatabaseURL: s.pool.Config().ConnString(), NATSURL: s.natsURL, ProviderURL: s.startProvider(),
 		Config: consumer.Config{
 			Slots: 4, AckWait: time.Second, Lease: time.Second, DrainTimeout: 10 * time.Second,
-			Policy: consumer.Policy{Deadline: 10 * time.Second, BackoffMin: 20 * time.Millisecond, BackoffMax: 200 * time.Millisecond},
+			NoRecovery: true, // most tests are about what becomes of messages; see recovering
+			Policy:     consumer.Policy{Deadline: 10 * time.Second, BackoffMin: 20 * time.Millisecond, BackoffMax: 200 * time.Millisecond},
 		},
 	}
 	if err := consumer.EnsureStreams(t.Context(), s.js, s.settings.Config); err != nil {

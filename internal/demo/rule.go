@@ -18,7 +18,7 @@ type Sabotage string
 
 // The sabotages.
 const (
-	AckFirst      Sabotage = "ack-first"           // messages are acked when they arrive, not after the commit
+	AckFirst      Sabotage = "ack-first"           // messages are acked when they arrive, not after the commit; no recovery
 	NewKey        Sabotage = "new-key-per-attempt" // the provider key is made of the attempt
 	NoFence       Sabotage = "no-fence"            // neither the save's fence nor the send gate
 	RetryTimeouts Sabotage = "retry-on-timeout"    // a timeout counts as "not done" and is sent again at once
@@ -127,6 +127,13 @@ func (b ackFirstBatch) Messages() <-chan jetstream.Msg {
 		}
 	}()
 	return out
+}
+
+// Config prepares the worker's engine: under ack-first it does not recover. Recovery would bring back every job whose claim
+// had been committed, and with them nearly all that the broken rule loses.
+func Config(c consumer.Config) consumer.Config {
+	c.NoRecovery = Sabotage(os.Getenv(breakVariable)) == AckFirst
+	return c
 }
 
 // ParseSabotage finds a sabotage by its name.
