@@ -156,6 +156,13 @@ create table if not exists settle.refusals (
   cut             boolean not null default false, -- the body is not whole and cannot be published again
   digest          bytea not null,
   task_id         bigint references settle.tasks (id), -- the task it conflicts with
+
+  -- A person published its body once more, under a message id of its own.
+  republished_at   timestamptz,
+  republished_by   text,
+  republish_reason text,
+  republished_as   bigint,                    -- sequence of the new message
+
   constraint refusals_once unique (stream, sequence, stored_at, digest)
 );
 create index if not exists refusals_recent on settle.refusals (at);

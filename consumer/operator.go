@@ -59,6 +59,7 @@ const (
 	ActRefused   ActOutcome = "refused" // the task's state, the provider or the database forbids it; nothing was changed
 	ActOvertaken ActOutcome = "changed" // somebody else was faster; nothing was changed
 	ActWouldDo   ActOutcome = "dry_run" // it would be done
+	ActDropped   ActOutcome = "dropped" // of Republish: the stream has the message from before and took it for a repeat
 )
 
 // Acted is what came of an act.

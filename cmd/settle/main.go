@@ -66,7 +66,8 @@ func root() *cli.Command {
 		Version: build.Read().Version,
 		Suggest: true,
 		Commands: append([]*cli.Command{
-			workCommand(), publishCommand(), tasksCommand(), recoverCommand(), archiveCommand(), outboxCommand(), kindsCommand(),
+			workCommand(), publishCommand(), tasksCommand(), recoverCommand(), refusalsCommand(), archiveCommand(), outboxCommand(),
+			kindsCommand(),
 			migrateCommand(), providerCommand(), versionCommand(),
 		}, optional...),
 		Action: chooseSubcommand,

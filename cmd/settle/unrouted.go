@@ -3,23 +3,18 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/urfave/cli/v3"
+
+	"github.com/settlemq/settle/consumer"
 )
 
-const (
-	jobStream     = "JOBS"
-	subjectPrefix = "jobs." // and the kind
-)
+const subjectPrefix = "jobs." // and the kind
 
 // unrouted is a subject whose messages no consumer is given. They stay in the stream, and nothing says so by itself.
 type unrouted struct {
@@ -55,14 +50,11 @@ func listUnrouted(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	stream, err := js.Stream(ctx, jobStream)
+	left, err := consumer.FindUnrouted(ctx, js, cmd.Int("limit"))
 	if err != nil {
-		return fmt.Errorf("look at stream %s: %w", jobStream, err)
+		return err
 	}
-	subjects, err := findUnrouted(ctx, stream, cmd.Int("limit"))
-	if err != nil {
-		return fmt.Errorf("look at stream %s: %w", jobStream, err)
-	}
+	subjects := unroutedObjects(left)
 	for i := range subjects {
 		subjects[i].Reason = "this build knows no such kind"
 		if known[strings.TrimPrefix(subjects[i].Subject, subjectPrefix)] != nil {
@@ -75,82 +67,15 @@ func listUnrouted(ctx context.Context, cmd *cli.Command) error {
 	return printUnrouted(cmd.Root().Writer, subjects)
 }
 
-// findUnrouted gives all subjects with messages for no consumer, and of these messages up to limit. Messages come
-// and go meanwhile, so a count may differ from what is listed.
-func findUnrouted(ctx context.Context, stream jetstream.Stream, limit int) ([]unrouted, error) {
-	// Subjects first: a consumer that is made in between takes its subject off the list, as it should.
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subjectPrefix+">"))
-	if err != nil {
-		return nil, err
-	}
-	filters, err := consumerFilters(ctx, stream)
-	if err != nil {
-		return nil, err
-	}
-	var found []unrouted
-	for _, subject := range slices.Sorted(maps.Keys(info.State.Subjects)) {
-		if slices.ContainsFunc(filters, func(filter string) bool { return filterMatches(filter, subject) }) {
-			continue
+func unroutedObjects(left []consumer.Unrouted) (out []unrouted) {
+	for _, u := range left {
+		o := unrouted{Subject: u.Subject, Count: u.Count, Messages: []leftMessage{}}
+		for _, m := range u.Messages {
+			o.Messages = append(o.Messages, leftMessage(m))
 		}
-		u := unrouted{Subject: subject, Count: info.State.Subjects[subject]}
-		if u.Messages, err = messagesOf(ctx, stream, subject, limit); err != nil {
-			return nil, err
-		}
-		limit -= len(u.Messages)
-		found = append(found, u)
+		out = append(out, o)
 	}
-	return found, nil
-}
-
-// consumerFilters are the filters of all consumers of a stream. One that filters nothing has the filter ">".
-func consumerFilters(ctx context.Context, stream jetstream.Stream) (filters []string, err error) {
-	list := stream.ListConsumers(ctx)
-	for c := range list.Info() {
-		switch {
-		case len(c.Config.FilterSubjects) > 0:
-			filters = append(filters, c.Config.FilterSubjects...)
-		case c.Config.FilterSubject != "":
-			filters = append(filters, c.Config.FilterSubject)
-		default:
-			filters = append(filters, ">")
-		}
-	}
-	return filters, list.Err()
-}
-
-// filterMatches says whether a consumer's filter lets a subject through: * stands for one token, > at the end for
-// one or more.
-func filterMatches(filter, subject string) bool {
-	tokens := strings.Split(subject, ".")
-	wanted := strings.Split(filter, ".")
-	for i, w := range wanted {
-		switch {
-		case i == len(tokens):
-			return false
-		case w == ">":
-			return true
-		case w != "*" && w != tokens[i]:
-			return false
-		}
-	}
-	return len(wanted) == len(tokens)
-}
-
-// messagesOf reads the oldest messages of a subject.
-func messagesOf(ctx context.Context, stream jetstream.Stream, subject string, limit int) ([]leftMessage, error) {
-	left := []leftMessage{}
-	for next := uint64(1); len(left) < limit; {
-		m, err := stream.GetMsg(ctx, next, jetstream.WithGetMsgSubject(subject))
-		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound):
-			return left, nil
-		case err != nil:
-			return nil, err
-		}
-		left = append(left, leftMessage{Sequence: m.Sequence, StoredAt: m.Time, Size: len(m.Data)})
-		next = m.Sequence + 1
-	}
-	return left, nil
+	return out
 }
 
 func printUnroutedJSON(w io.Writer, subjects []unrouted) error {

@@ -11,6 +11,8 @@ import (
 	"github.com/settlemq/settle/internal/devenv/devtest"
 )
 
+const jobStream = "JOBS"
+
 // withStrays makes a stream with messages for a consumer, for a kind without one and for nobody at all.
 func withStrays(t *testing.T) (url string, js jetstream.JetStream) {
 	t.Helper()
@@ -128,29 +130,5 @@ func TestNothingIsUnrouted(t *testing.T) {
 	}
 	if code, out, errOut := runSettle(t, env, nil, "tasks", "list", "--unrouted", "--json"); code != exitDone || out != "" {
 		t.Errorf("exit %d, %s, %s", code, out, errOut)
-	}
-}
-
-func TestFilterMatches(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		filter, subject string
-		want            bool
-	}{
-		{"jobs.a", "jobs.a", true},
-		{"jobs.a", "jobs.a.b", false},
-		{"jobs.a.b", "jobs.a", false},
-		{"jobs.a", "jobs.A", false},
-		{"jobs.*", "jobs.a", true},
-		{"jobs.*", "jobs.a.b", false},
-		{"jobs.*.b", "jobs.a.b", true},
-		{"*.a", "jobs.a", true},
-		{"jobs.>", "jobs.a.b.c", true},
-		{"jobs.a.>", "jobs.a", false},
-		{">", "jobs.a", true},
-	} {
-		if got := filterMatches(c.filter, c.subject); got != c.want {
-			t.Errorf("%s, %s: %v", c.filter, c.subject, got)
-		}
 	}
 }

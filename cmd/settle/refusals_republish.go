@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/urfave/cli/v3"
+
+	"github.com/settlemq/settle/consumer"
+	"github.com/settlemq/settle/idemstore"
+)
+
+func republishCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "republish",
+		Usage:     "publish the body of refused messages again, unchanged",
+		ArgsUsage: "ID...",
+		Description: `For messages that were refused for a reason that is gone: the kind is known now, the limit is larger, the task that was in
+conflict was superseded or is gone. The new message has an id of its own. Pressed twice, it is published once: the stream drops
+the repeat, and that is said. A body of which only the beginning was kept, and a subject that no consumer filters, are refused.`,
+		Flags:  append(append([]cli.Flag{databaseFlag(), jsonFlag(), dryRunFlag()}, byFlags()...), natsFlags()...),
+		Action: action(1, -1, republish),
+	}
+}
+
+// republishedLine is what republish --json prints for each refusal.
+type republishedLine struct {
+	Refusal  int64  `json:"refusal"`
+	Kind     string `json:"kind"`
+	Key      string `json:"key"`
+	Subject  string `json:"subject"`
+	Outcome  string `json:"outcome"` // done, dropped, refused, dry_run, failed
+	Message  string `json:"message"`
+	Sequence uint64 `json:"sequence,omitempty"`
+}
+
+func republish(ctx context.Context, cmd *cli.Command) error {
+	who, err := by(cmd)
+	if err != nil {
+		return err
+	}
+	var ids []int64
+	for _, text := range cmd.Args().Slice() {
+		id, err := refusalID(text)
+		if err != nil {
+			return err
+		}
+		ids = append(ids, id)
+	}
+	conn, err := connectNATS(cmd, "settle-refusals")
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	js, err := openJetStream(conn)
+	if err != nil {
+		return err
+	}
+	return withStore(func(ctx context.Context, cmd *cli.Command, store *idemstore.Store) error {
+		var failed error
+		press := consumer.Press{Actor: who.Actor, Reason: who.Reason, DryRun: cmd.Bool("dry-run")}
+		for _, id := range ids {
+			failed = errors.Join(failed, republishOne(ctx, cmd, js, store, id, press))
+		}
+		return failed
+	})(ctx, cmd)
+}
+
+// republishOne prints what came of it. The error says why it was not done.
+func republishOne(ctx context.Context, cmd *cli.Command, js jetstream.JetStream, store *idemstore.Store, id int64, press consumer.Press) error {
+	out, err := consumer.Republish(ctx, js, store, id, press)
+	if errors.Is(err, idemstore.ErrNotFound) {
+		err = fmt.Errorf("there is no refusal %d", id)
+	}
+	r := out.Refusal
+	line := republishedLine{id, r.Kind, r.Key, r.Subject, string(out.Outcome), out.Message, out.Sequence}
+	if err != nil {
+		line.Outcome, line.Message = "failed", err.Error()
+	}
+	done := err == nil && (out.Outcome == consumer.ActDone || out.Outcome == consumer.ActWouldDo)
+	if err == nil && !done {
+		err = fmt.Errorf("refusal %d: %s", id, printable(out.Message))
+	}
+	if cmd.Bool("json") {
+		return errors.Join(json.NewEncoder(cmd.Root().Writer).Encode(line), err)
+	}
+	if done {
+		dry := ""
+		if press.DryRun {
+			dry = "dry run, nothing is changed: "
+		}
+		fmt.Fprintf(cmd.Root().Writer, "refusal %d: %s%s\n", id, dry, printable(out.Message))
+	}
+	return err
+}
