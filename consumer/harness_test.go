@@ -241,6 +241,13 @@ func (p *payProvider) then(h ...http.HandlerFunc) {
 	p.script = append(p.script, h...)
 }
 
+// answerLookups answers look-ups with h from now on.
+func (p *payProvider) answerLookups(h http.HandlerFunc) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.onLookup = h
+}
+
 // counts returns requests for an effect, effects, and look-ups.
 func (p *payProvider) counts() (w, e, lookups int) {
 	p.mu.Lock()

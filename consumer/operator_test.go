@@ -175,7 +175,7 @@ func TestAskNowVerdicts(t *testing.T) {
 		for name, row := range map[string]map[string]string{"unknown": isUnknown, "expired": isExpired, "parked": isParked, "unsent": isUnsent} {
 			t.Run(c.name+", "+name, func(t *testing.T) {
 				before := d.is(row)
-				d.pay.onLookup = c.lookup
+				d.pay.answerLookups(c.lookup)
 				all := d.everything()
 
 				dry := byAnna

@@ -124,7 +124,7 @@ func TestResolve(t *testing.T) {
 		{"at work", isLive, never, with(finished, "", nine), ActRefused, "", "at work", "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d.pay.onLookup = c.lookup
+			d.pay.answerLookups(c.lookup)
 			before := d.is(c.row)
 			all := d.everything()
 			got := acted(t)(d.Resolve(t.Context(), before, byAnna, c.ruling)).expect(t, c.out, or(c.status, before.Status), c.says)
