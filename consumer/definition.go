@@ -25,7 +25,6 @@ type definition struct {
 	key        func(any) (string, error)
 	refs       func(any) Refs
 	entity     func(any) (string, Version)
-	none       func() any // the zero result
 	check      func(context.Context, DB, any) (any, bool, error)
 	perform    func(context.Context, *attempt) (any, error)
 	lookup     func(context.Context, *attempt) (any, Verdict, error)
@@ -73,7 +72,6 @@ func (k Kind[J, R]) define() (*definition, error) {
 	d.key = func(j any) (string, error) { return k.Key(j.(J)) }
 	d.externalID = func(r any) string { return k.ExternalID(r.(R)) }
 	d.perform = func(ctx context.Context, a *attempt) (any, error) { return k.Perform(ctx, typed[J](a)) }
-	d.none = func() any { var none R; return none }
 	if k.Refs != nil {
 		d.refs = func(j any) Refs { return k.Refs(j.(J)) }
 	}

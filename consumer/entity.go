@@ -87,7 +87,7 @@ func (d *definition) entityOf(job any) (idemstore.Entity, error) {
 		case !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl):
 			return e, errors.New("entity: id is not valid UTF-8, or has a control character")
 		}
-		e.ID = id
+		e.Kind, e.ID = d.name, id
 		e.Version, err = v.stored()
 		return e, err
 	})

@@ -318,7 +318,7 @@ func (x *pressing) close(ctx context.Context, a *attempt, c closing) (Acted, err
 	}
 	t, err := x.o.engine.store.Resolve(ctx, x.task.Shown(), x.by(ctx, c.reason), idemstore.Resolution{To: c.to,
 		ExternalID: s.ExternalID, Result: s.Result, ResultAltered: s.ResultAltered, ProviderStatus: s.ProviderStatus, Answer: s.Answer,
-		LastError: s.LastError, ErrorClass: s.ErrorClass, Retention: s.Retention, Kind: x.task.Kind, Applied: s.Applied, Writes: s.Writes, Emits: s.Emits,
+		LastError: s.LastError, ErrorClass: s.ErrorClass, Retention: s.Retention, Applied: s.Applied, Writes: s.Writes, Emits: s.Emits,
 		Force: c.force, Unsent: c.unsent})
 	return x.answer(ctx, t, err, c.done)
 }

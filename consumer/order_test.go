@@ -307,33 +307,59 @@ func TestD35LookUpMovesTheVersion(t *testing.T) {
 	b.inCRM(2, eight, nine)
 }
 
-// An event that waits for a person does not stop newer ones. Older ones wait for the person, who may say that it was
-// applied.
+// An event that waits for a person stops older ones, which wait for what the person says, and no newer ones.
 func TestD35ParkedEvent(t *testing.T) {
 	t.Parallel()
-	for _, verdict := range []idemstore.Status{idemstore.Finished, idemstore.Failed} {
-		t.Run(string(verdict), func(t *testing.T) {
+	for name, decide := range map[string]func(b *crmBench, parked idemstore.Task, seven string){
+		"it was applied": func(b *crmBench, parked idemstore.Task, seven string) {
+			b.resolve(parked, Ruling{As: idemstore.Finished, Result: []byte(`{"id":"crm_8"}`)})
+			b.skipped(seven)
+			b.inCRM(1)
+			if b.applied() != "8" {
+				b.t.Errorf("applied is %s", b.applied())
+			}
+		},
+		"it was not applied": func(b *crmBench, parked idemstore.Task, seven string) {
+			b.resolve(parked, Ruling{As: idemstore.Failed})
+			b.awaitStatus(seven, idemstore.Finished)
+			b.inCRM(2, seven)
+		},
+		"a newer one comes first": func(b *crmBench, parked idemstore.Task, seven string) {
+			nine := b.event(9)
+			b.awaitStatus(nine, idemstore.Finished)
+			b.skipped(seven)
+			b.inCRM(2, nine)
+			b.resolve(parked, Ruling{As: idemstore.Finished, Result: []byte(`{"id":"crm_8"}`)})
+			if b.applied() != "9" {
+				b.t.Errorf("the version went back to %s", b.applied())
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newCRM(t)
 			b.push.Lookup = nil
 			b.push.Provider.Unkeyed = true
 			b.serve(b.push)
 			b.pay.then(noAnswer)
-			eight := b.event(8)
-			parked := b.awaitStatus(eight, idemstore.NeedsReview)
+			parked := b.awaitStatus(b.event(8), idemstore.NeedsReview)
 			seven := b.event(7)
 			b.awaitHeld(seven)
-			if verdict == idemstore.Finished {
-				nine := b.event(9)
-				b.awaitStatus(nine, idemstore.Finished)
-				b.skipped(seven)
-				b.inCRM(2, nine)
-				return
-			}
-			b.exec(`update settle.tasks set status = 'failed', finished_at = clock_timestamp(), review_cause = null where id = $1`, parked.TaskID)
-			b.awaitStatus(seven, idemstore.Finished)
-			b.inCRM(2, seven)
+			decide(b, parked, seven)
 		})
+	}
+}
+
+// resolve decides about a task as a person does.
+func (b *crmBench) resolve(task idemstore.Task, r Ruling) {
+	b.t.Helper()
+	o, err := NewOperator(b.pool, b.conf, b.push)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	acted, err := o.Resolve(b.t.Context(), task, Press{Actor: "ann", Reason: "asked the CRM's people"}, r)
+	if err != nil || acted.Outcome != ActDone {
+		b.t.Fatalf("resolve: %+v (%v)", acted, err)
 	}
 }
 

@@ -125,7 +125,7 @@ func (a *attempt) takeGuard(ctx context.Context, entity idemstore.Entity) (g ide
 	defer func() { endSpan(span, err) }()
 	ctx, cancel := context.WithTimeout(ctx, a.engine.config.Lease)
 	defer cancel()
-	g, err = a.engine.guards.do(ctx, idemstore.Guard{Entity: entity, Kind: a.kind.name, TaskID: a.task.TaskID})
+	g, err = a.engine.guards.do(ctx, idemstore.Guard{Entity: entity, TaskID: a.task.TaskID})
 	span.SetAttributes(attribute.String(attrFound, string(g.Found)))
 	return g, err
 }
@@ -149,7 +149,7 @@ func (a *attempt) turnedAway(d decision, g idemstore.Guarded, entity idemstore.E
 	case g.Found == idemstore.GuardUnclear:
 		c.err = Conflict(errors.New(applied))
 	case d.status == idemstore.Finished:
-		c.source, c.result, c.detail = Skipped, a.kind.none(), applied
+		c.source, c.result, c.detail = Skipped, a.kind.results.none(), applied
 	}
 	return c
 }

@@ -82,8 +82,8 @@ func TestGuardTable(t *testing.T) {
 		writeEntities(t, pool, scale, all)
 		guards := make([]idemstore.Guard, len(all))
 		for i := range all {
-			guards[i] = idemstore.Guard{Kind: scale.name, TaskID: guardTask(i),
-				Entity: idemstore.Entity{ID: entityName(i), Version: scale.versions[orderSame]}}
+			guards[i] = idemstore.Guard{TaskID: guardTask(i),
+				Entity: idemstore.Entity{Kind: scale.name, ID: entityName(i), Version: scale.versions[orderSame]}}
 		}
 		found, err := idemstore.New(pool, time.Minute).Guard(t.Context(), guards...)
 		if err != nil {

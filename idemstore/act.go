@@ -49,7 +49,6 @@ type Resolution struct {
 	// Without it a released task is refused.
 	Unsent bool
 
-	Kind    string  // of the task; needed with Applied
 	Applied *Entity // the version that its effect has brought to its entity; nil: none
 	Writes  []Statement
 	Emits   []Emit
@@ -70,7 +69,7 @@ func (s *Store) Resolve(ctx context.Context, shown Shown, by By, r Resolution) (
 		orNull(int32(r.ProviderStatus)), orNull(clean(r.Answer)), orNull(clean(r.LastError)), orNull(clean(r.ErrorClass)),
 		r.Retention.Microseconds(), r.Force, r.Unsent)
 	a.externalID = clean(r.ExternalID)
-	a.rides.Kind, a.rides.Applied, a.rides.Writes, a.rides.Emits = r.Kind, r.Applied, r.Writes, r.Emits
+	a.rides.Applied, a.rides.Writes, a.rides.Emits = r.Applied, r.Writes, r.Emits
 	return s.act(ctx, "resolve", a)
 }
 

@@ -19,6 +19,7 @@ type Version struct {
 
 // Entity is the thing that a job is an event of, and the version that the event brings.
 type Entity struct {
+	Kind    string
 	ID      string // unique within the kind; 1 to 512 bytes
 	Version Version
 }
@@ -26,7 +27,6 @@ type Entity struct {
 // Guard asks whether a task may send its event now.
 type Guard struct {
 	Entity
-	Kind   string
 	TaskID int64
 }
 
@@ -214,7 +214,7 @@ func scanGuarded(row pgx.CollectableRow) (Guarded, error) {
 // queueVersions queues what the saves say about their entities, in the order in which guards are locked.
 func queueVersions(b *pgx.Batch, saves []Save) {
 	for _, x := range withVersions(saves) {
-		b.Queue(applyVersion, x.Kind, clean(x.Applied.ID), x.Applied.Version.Number, orNull(clean(x.Applied.Version.Time)), x.TaskID)
+		b.Queue(applyVersion, x.Applied.Kind, clean(x.Applied.ID), x.Applied.Version.Number, orNull(clean(x.Applied.Version.Time)), x.TaskID)
 	}
 }
 
@@ -235,7 +235,7 @@ func withVersions(saves []Save) (out []Save) {
 		}
 	}
 	slices.SortStableFunc(out, func(x, y Save) int {
-		return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.Applied.ID, y.Applied.ID))
+		return cmp.Or(cmp.Compare(x.Applied.Kind, y.Applied.Kind), cmp.Compare(x.Applied.ID, y.Applied.ID))
 	})
 	return out
 }

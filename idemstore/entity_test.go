@@ -22,11 +22,11 @@ func number(n int64) *int64 { return &n }
 
 // version n of the entity "c_1".
 func version(n int64) idemstore.Entity {
-	return idemstore.Entity{ID: "c_1", Version: idemstore.Version{Number: number(n)}}
+	return idemstore.Entity{Kind: kind, ID: "c_1", Version: idemstore.Version{Number: number(n)}}
 }
 
 func guardOf(task int64, e idemstore.Entity) idemstore.Guard {
-	return idemstore.Guard{Entity: e, Kind: kind, TaskID: task}
+	return idemstore.Guard{Entity: e, TaskID: task}
 }
 
 // guard runs one guard that must be answered.
@@ -141,7 +141,7 @@ func TestVersionOnlyGrows(t *testing.T) {
 	} {
 		f := b.performing(t, fmt.Sprint("event ", i))
 		tasks = append(tasks, f.TaskID)
-		b.save(t, applied(f, idemstore.Entity{ID: "c_1", Version: c.version}))
+		b.save(t, applied(f, idemstore.Entity{Kind: kind, ID: "c_1", Version: c.version}))
 		if got, want := b.entity(t), fmt.Sprintf("%s by %d, held by  with  ", c.want, tasks[c.by]); got != want {
 			t.Errorf("after event %d: %s, want %s", i, got, want)
 		}
@@ -246,7 +246,7 @@ func TestGuardOfLockedEntity(t *testing.T) {
 	one, two := b.performing(t, "v7").TaskID, b.performing(t, "other").TaskID
 	b.guarded(t, idemstore.GuardTaken, one, version(7))
 	unlock := hold(t, b.pool, `select from settle.entities for update`)
-	free := guardOf(two, idemstore.Entity{ID: "c_2", Version: version(1).Version})
+	free := guardOf(two, idemstore.Entity{Kind: kind, ID: "c_2", Version: version(1).Version})
 	if out, err := impatient.Guard(t.Context(), free, guardOf(one, version(7))); err == nil {
 		t.Errorf("a group with a locked entity: %+v, want an error", out)
 	}
@@ -275,7 +275,7 @@ func TestGuardsAndSavesDoNotDeadlock(t *testing.T) {
 		for w := range workers {
 			for _, e := range rand.Perm(entities) {
 				f := b.performing(t, fmt.Sprint(w, "/", r, "/", e))
-				groups[w] = append(groups[w], applied(f, idemstore.Entity{ID: fmt.Sprintf("C%d é%d", r, e), Version: version(int64(w)).Version}))
+				groups[w] = append(groups[w], applied(f, idemstore.Entity{Kind: kind, ID: fmt.Sprintf("C%d é%d", r, e), Version: version(int64(w)).Version}))
 			}
 		}
 		var running sync.WaitGroup

@@ -300,8 +300,8 @@ func (b bench) everything(t *testing.T, name string) {
 	s.Reason = "found"
 	s.Writes = []idemstore.Statement{local(name)}
 	s.Emits = []idemstore.Emit{{Subject: "events.paid", Key: name, Payload: []byte(`{}`)}}
-	s.Applied = &idemstore.Entity{ID: name, Version: idemstore.Version{Number: number(7), Time: "2026-11-29T10:00:00.1"}}
-	if g := b.guard(t, idemstore.Guard{Entity: *s.Applied, Kind: kind, TaskID: third.TaskID}); g.Found != idemstore.GuardTaken {
+	s.Applied = &idemstore.Entity{Kind: kind, ID: name, Version: idemstore.Version{Number: number(7), Time: "2026-11-29T10:00:00.1"}}
+	if g := b.guard(t, idemstore.Guard{Entity: *s.Applied, TaskID: third.TaskID}); g.Found != idemstore.GuardTaken {
 		t.Errorf("guard: %+v", g)
 	}
 	bad := s

@@ -65,6 +65,8 @@ func causeInWords(c idemstore.Cause) string {
 		return "it is done at the provider, and the local rows were refused"
 	case idemstore.CauseRefusalUnbooked:
 		return "the provider refused it, and the local rows that say so were refused"
+	case idemstore.CauseSkipUnbooked:
+		return "a newer event made it needless, it was not sent, and the local rows that say so were refused"
 	case idemstore.CauseAbsent:
 		return "the provider does not know it, and nothing permits sending it again"
 	case idemstore.CauseVanished:
