@@ -81,7 +81,7 @@ func (a *attempt) decode(c idemstore.Claimed, j job) error {
 
 func (d *delivery) newAttempt(ctx context.Context, c idemstore.Claimed, sent time.Time) (context.Context, *attempt) {
 	a := &attempt{delivery: d, task: c.Task, age: c.Age, claimed: sent, known: now(), trace: traceparent(ctx)}
-	a.log = d.log.With("task", c.Task.TaskID, "attempt", c.Task.Attempt, "provider_key", c.Task.ProviderKey)
+	d.task = &a.task
 	end := sent.Add(d.engine.config.Lease)
 	a.leaseEnd.Store(&end)
 	ctx, a.cancel = context.WithCancelCause(ctx)
@@ -217,7 +217,7 @@ func (a *attempt) saveExternalID(ctx context.Context, id string) (err error) {
 	if a == nil || a.readOnly { // what a look-up learns is stored with its verdict
 		return nil
 	}
-	a.label(idLabel(id)...)
+	a.labelID(id)
 	ctx, span := a.engine.start(ctx, spanSaveExternalID)
 	defer func() { endSpan(span, err) }()
 	err = a.engine.store.SaveExternalID(context.WithoutCancel(ctx), a.task.Fence, id, a.trace)

@@ -46,8 +46,7 @@ func (a *attempt) conclude(ctx context.Context, out outcome, c conclusion) settl
 // commit saves a decision, with the local rows and events of a final one, and says how the delivery ends.
 func (a *attempt) commit(ctx context.Context, d decision, c conclusion) settlement {
 	a.saving.Store(true) // the heartbeat leaves the row alone from here on
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
 	s, err := a.saveOf(ctx, d, c)
 	if err != nil { // Commit itself failed: the effect is real, its booking is not
 		return a.unbooked(ctx, d, c, err)
@@ -71,24 +70,33 @@ const saveTimeout = 10 * time.Second
 // save runs the save under a span of its own, and again after errors that leave nothing committed, while time
 // remains: giving up early would only trade a stored result for a look-up.
 func (a *attempt) save(ctx context.Context, s idemstore.Save) (out idemstore.Saved, err error) {
-	ctx, span := a.engine.start(ctx, spanSave, append(idLabel(s.ExternalID), attribute.String(attrStatus, string(s.Status)))...)
+	ctx, span := a.engine.start(ctx, spanSave)
 	defer func() { endSpan(span, err) }()
-	for {
-		saved, err := a.engine.saves.do(ctx, s)
-		var local *idemstore.LocalRowsError
-		switch {
-		case err == nil:
-			return saved, nil
-		case errors.Is(err, idemstore.ErrLost), errors.Is(err, idemstore.ErrOtherExternalID), errors.As(err, &local):
-			return out, err
-		}
+	if span.IsRecording() {
+		span.SetAttributes(append(idLabel(s.ExternalID), attribute.String(attrStatus, string(s.Status)))...)
+	}
+	limit := now().Add(saveTimeout)
+	if out, err = a.engine.saves.do(ctx, s); err == nil {
+		return out, nil
+	}
+	ctx, cancel := context.WithDeadline(ctx, limit)
+	defer cancel()
+	for passing(err) {
 		a.log.WarnContext(ctx, "save failed; trying again", "error", err)
 		select {
 		case <-ctx.Done():
 			return out, err
 		case <-a.engine.after(saveAgain):
 		}
+		out, err = a.engine.saves.do(ctx, s)
 	}
+	return out, err
+}
+
+// passing reports whether a save may pass a moment later.
+func passing(err error) bool {
+	var local *idemstore.LocalRowsError
+	return err != nil && !errors.Is(err, idemstore.ErrLost) && !errors.Is(err, idemstore.ErrOtherExternalID) && !errors.As(err, &local)
 }
 
 const saveAgain = 200 * time.Millisecond
@@ -205,9 +213,11 @@ func (a *attempt) saved(ctx context.Context, d decision, s idemstore.Save, saved
 	}
 	a.committed(saved.Status, s.ExternalID, or(d.why, string(saved.Status)))
 	v := d.verb(saved.Status)
-	a.log.Log(ctx, level, "saved", "status", string(saved.Status), "external_id", s.ExternalID, "why", d.why,
-		"error", s.LastError, "failures", saved.Failures, "settle", v.String())
-	return settlement{verb: v, delay: max(saved.Wait, time.Millisecond), reply: replyOf(a.task, saved.Status, s.Result, false)}
+	if a.log.Enabled(ctx, level) {
+		a.log.Log(ctx, level, "saved", "status", string(saved.Status), "external_id", s.ExternalID, "why", d.why,
+			"error", s.LastError, "failures", saved.Failures, "settle", v.String())
+	}
+	return settlement{verb: v, delay: max(saved.Wait, time.Millisecond), reply: a.replyOf(&a.task, saved.Status, s.Result, false)}
 }
 
 // unbooked parks a task whose outcome is real and whose local rows are refused. With a stored result a retry runs

@@ -31,23 +31,26 @@ type delivery struct {
 	labels    labels
 	oursUntil atomic.Pointer[time.Time]
 	handlers  sync.WaitGroup // handler calls that have not returned
-	log       *slog.Logger
+
+	log  *slog.Logger
+	key  string          // once it is known
+	task *idemstore.Task // of the attempt
 }
 
 // handle runs one delivery to its end.
 func (d *delivery) handle(ctx context.Context) {
 	meta, err := d.msg.Metadata()
 	if err != nil {
-		d.log.ErrorContext(ctx, "message without JetStream metadata left alone", "kind", d.kind.name, "error", err)
+		d.log.ErrorContext(ctx, "message without JetStream metadata left alone", "error", err)
 		return
 	}
 	d.meta = meta
-	d.log = d.log.With("kind", d.kind.name, "sequence", meta.Sequence.Stream, "delivered", meta.NumDelivered)
-
 	ctx, d.span = d.engine.startDelivery(ctx, d)
 	defer d.span.End()
 	s := d.run(ctx)
-	d.span.SetAttributes(attribute.String(attrVerb, s.verb.String()))
+	if d.span.IsRecording() {
+		d.span.SetAttributes(attribute.String(attrVerb, s.verb.String()))
+	}
 	d.settle(context.WithoutCancel(ctx), s)
 }
 
@@ -58,8 +61,8 @@ func (d *delivery) run(ctx context.Context) settlement {
 		d.span.SetAttributes(attribute.String(attrRefusal, string(refusalReason(err))))
 		return d.refuse(ctx, idemstore.Refusal{}, err)
 	}
-	d.label(attribute.String(attrKey, j.key))
-	d.log = d.log.With("key", j.key)
+	d.key = j.key
+	d.label(attrKey, j.key)
 	if d.kind.apply != nil && d.kind.steps == nil && d.meta.NumDelivered == 1 {
 		return d.applyNew(ctx, j)
 	}
@@ -90,8 +93,7 @@ func (d *delivery) proceed(ctx context.Context, claimed idemstore.Claimed, sent 
 func (d *delivery) claim(ctx context.Context, claim idemstore.Claim) (c idemstore.Claimed, sent time.Time, err error) {
 	ctx, span := d.engine.start(ctx, spanClaim)
 	defer func() { endSpan(span, err) }()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.engine.config.Lease)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
 	sent = now()
 	if !claim.Recovery && d.meta.NumDelivered == 1 { // a hint only: Claim is right for every key, ClaimNew is faster for a new one
 		c, err = d.engine.newClaims.do(ctx, claim)
@@ -102,7 +104,9 @@ func (d *delivery) claim(ctx context.Context, claim idemstore.Claim) (c idemstor
 	if err != nil {
 		return c, sent, err
 	}
-	span.SetAttributes(append(taskLabels(c.Task), attribute.String(attrFound, string(c.Found)))...)
+	if span.IsRecording() {
+		span.SetAttributes(append(taskLabels(&c.Task), attribute.String(attrFound, string(c.Found)))...)
+	}
 	return c, sent, nil
 }
 
@@ -153,7 +157,7 @@ func (d *delivery) answer(ctx context.Context, c idemstore.Claimed) settlement {
 	if c.Found == idemstore.Busy && d.waitsForAnswer() {
 		wait = min(wait, d.kind.policy.delay(waitShort, counts{jitter: rand.Float64()}))
 	}
-	return settlement{verb: a.verb, delay: wait, reply: replyOf(c.Task, c.Task.Status, c.Task.Result, true)}
+	return settlement{verb: a.verb, delay: wait, reply: d.replyOf(&c.Task, c.Task.Status, c.Task.Result, true)}
 }
 
 // refuse keeps a message that is not accepted and then ends it. Without the line there is no term: the message

@@ -18,11 +18,12 @@ import (
 //
 // Requests of one group are run in the order of their keys, and no key is in a group twice.
 type group[Q, A any] struct {
-	key   func(Q) string
-	run   func(context.Context, []Q) []outcomeOf[A] // answers in the order of the requests
-	limit int                                       // requests per group
-	lanes int                                       // groups in flight
-	ample time.Duration                             // for one group, its members' single runs included
+	key      func(Q) string
+	run      func(context.Context, []Q) []outcomeOf[A] // answers in the order of the requests
+	limit    int                                       // requests per group
+	lanes    int                                       // groups in flight
+	ample    time.Duration                             // for one group, its members' single runs included
+	patience time.Duration                             // of a request, for its group to begin and to end
 
 	mu      sync.Mutex
 	waiting []*member[Q, A]
@@ -38,7 +39,9 @@ type outcomeOf[A any] struct {
 
 type member[Q, A any] struct {
 	request Q
-	done    chan outcomeOf[A]
+	key     string
+	outcome outcomeOf[A]  // once it is done
+	done    chan struct{} // closed then
 }
 
 // Bounds of grouping: a group must stay well below the lock timeout, and a second group in flight keeps Postgres
@@ -48,9 +51,10 @@ const (
 	groupLanes = 2
 )
 
-// do runs a request with whatever else is waiting. When ctx ends first nobody knows what became of it.
+// do runs a request with whatever else is waiting. When ctx ends first, or patience does, nobody knows what became of
+// it.
 func (g *group[Q, A]) do(ctx context.Context, request Q) (A, error) {
-	m := &member[Q, A]{request, make(chan outcomeOf[A], 1)}
+	m := &member[Q, A]{request: request, key: g.key(request), done: make(chan struct{})}
 	g.mu.Lock()
 	g.waiting = append(g.waiting, m)
 	if g.flying < g.lanes {
@@ -58,12 +62,16 @@ func (g *group[Q, A]) do(ctx context.Context, request Q) (A, error) {
 		g.runners.Go(func() { g.fly(context.WithoutCancel(ctx)) })
 	}
 	g.mu.Unlock()
+	limit := time.NewTimer(g.patience) // a context with a timeout costs five times as much
+	defer limit.Stop()
+	var none A
 	select {
-	case o := <-m.done:
-		return o.answer, o.err
+	case <-m.done:
+		return m.outcome.answer, m.outcome.err
 	case <-ctx.Done():
-		var none A
 		return none, context.Cause(ctx)
+	case <-limit.C:
+		return none, context.DeadlineExceeded
 	}
 }
 
@@ -86,7 +94,8 @@ func (g *group[Q, A]) runOne(ctx context.Context, members []*member[Q, A], reque
 	ctx, cancel := context.WithTimeout(ctx, g.ample)
 	defer cancel()
 	for i, o := range g.run(ctx, requests) {
-		members[i].done <- o
+		members[i].outcome = o
+		close(members[i].done)
 	}
 }
 
@@ -99,19 +108,20 @@ func (g *group[Q, A]) take() []*member[Q, A] {
 		g.flying--
 		return nil
 	}
-	var taken, left []*member[Q, A]
-	seen := map[string]bool{}
+	taken := make([]*member[Q, A], 0, min(len(g.waiting), g.limit))
+	seen := make(map[string]bool, cap(taken))
+	left := g.waiting[:0]
 	for _, m := range g.waiting {
-		k := g.key(m.request)
-		if len(taken) == g.limit || seen[k] {
+		if len(taken) == g.limit || seen[m.key] {
 			left = append(left, m)
 			continue
 		}
-		seen[k] = true
+		seen[m.key] = true
 		taken = append(taken, m)
 	}
+	clear(g.waiting[len(left):])
 	g.waiting = left
-	slices.SortFunc(taken, func(a, b *member[Q, A]) int { return strings.Compare(g.key(a.request), g.key(b.request)) })
+	slices.SortFunc(taken, func(a, b *member[Q, A]) int { return strings.Compare(a.key, b.key) })
 	return taken
 }
 
@@ -152,14 +162,14 @@ func (e *Engine) newGroups() {
 		return &group[idemstore.Claim, idemstore.Claimed]{
 			key:   func(c idemstore.Claim) string { return c.Kind + " " + c.Key },
 			run:   together(f, nobodyAnswers),
-			limit: groupLimit, lanes: groupLanes, ample: e.config.Lease,
+			limit: groupLimit, lanes: groupLanes, ample: e.config.Lease, patience: e.config.Lease,
 		}
 	}
 	e.newClaims, e.claims = claims(e.store.ClaimNew), claims(e.store.Claim)
 	e.saves = &group[idemstore.Save, idemstore.Saved]{
 		key:   func(s idemstore.Save) string { return s.Kind + " " + s.Key },
 		run:   together(e.store.Save, func(error) bool { return false }),
-		limit: groupLimit, lanes: groupLanes, ample: saveTimeout,
+		limit: groupLimit, lanes: groupLanes, ample: saveTimeout, patience: saveTimeout,
 	}
 	e.guards = &group[idemstore.Guard, idemstore.Guarded]{
 		key:   func(g idemstore.Guard) string { return g.Kind + " " + g.ID },

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -108,7 +109,8 @@ func (e *Engine) pull(ctx, work context.Context, k *kind, cons jetstream.Consume
 		return r
 	}
 	for msg := range batch.Messages() {
-		d := &delivery{engine: e, kind: k, msg: msg, born: born(cons), log: e.log}
+		d := &delivery{engine: e, kind: k, msg: msg, born: born(cons)}
+		d.log = slog.New(journal{e.log.Handler(), d})
 		d.keepUntil(now())
 		if count {
 			r.note(msg)
@@ -135,7 +137,7 @@ func (e *Engine) pull(ctx, work context.Context, k *kind, cons jetstream.Consume
 // handBack returns a message that arrived while the process drains: nothing was done for it, so it costs nothing.
 func (d *delivery) handBack() {
 	if err := d.nak(0); err != nil {
-		d.log.Info("message not handed back; it comes again after its AckWait", "kind", d.kind.name, "error", err)
+		d.log.Info("message not handed back; it comes again after its AckWait", "error", err)
 	}
 }
 

@@ -58,19 +58,18 @@ func (k LocalKind[J, R]) define() (*definition, error) {
 // applyNew runs a local job on its first delivery: claim, rows and result in one transaction.
 func (d *delivery) applyNew(ctx context.Context, j job) settlement {
 	var a *attempt // of the last run
-	sent, log := now(), d.log
+	sent := now()
 	limited, cancel := d.limitApply(ctx)
 	defer cancel()
 	found, saved, err := d.engine.store.ApplyNew(limited, d.claimOf(ctx, j), d.applyLimit(),
 		func(tx pgx.Tx, c idemstore.Claimed) (idemstore.Save, error) {
-			d.log = log // without what a run before this one added
 			var within context.Context
 			within, a = d.newAttempt(ctx, c, sent)
 			defer a.cancel(nil)
 			return a.firstWork(within, tx, c, j)
 		})
 	if saved.Status == "" {
-		d.log = log
+		d.task = nil // what the last run had claimed is rolled back
 	}
 	var failed *idemstore.WorkError
 	switch {
@@ -157,8 +156,11 @@ func (a *attempt) locksRow() bool { return a.kind.apply != nil && a.saving.Load(
 
 // work is what a local job does inside its transaction, up to the outcome that is saved with its rows.
 func (a *attempt) work(ctx context.Context, tx pgx.Tx) (s idemstore.Save, err error) {
-	ctx, span := a.engine.start(ctx, spanApply, taskLabels(a.task)...)
+	ctx, span := a.engine.start(ctx, spanApply)
 	defer func() { endSpan(span, err) }()
+	if span.IsRecording() {
+		span.SetAttributes(taskLabels(&a.task)...)
+	}
 	a.deadline = a.began().Add(a.kind.policy.Deadline)
 	ctx, cancel := context.WithDeadlineCause(ctx, a.deadline, ErrDeadline)
 	defer cancel()
@@ -183,7 +185,7 @@ func (a *attempt) applied(ctx context.Context, saved idemstore.Saved) settlement
 	a.committed(saved.Status, "", string(saved.Status))
 	d := decision{act: saveIt, status: saved.Status}
 	a.log.Log(ctx, slog.LevelInfo, "applied", "status", string(saved.Status), "settle", d.verb(saved.Status).String())
-	return settlement{verb: d.verb(saved.Status), delay: saved.Wait, reply: replyOf(a.task, saved.Status, a.stored, false)}
+	return settlement{verb: d.verb(saved.Status), delay: saved.Wait, reply: a.replyOf(&a.task, saved.Status, a.stored, false)}
 }
 
 // failed records a local job that was rolled back.

@@ -90,7 +90,7 @@ func takenBy(s settlement, outcome string) taken {
 func (d *delivery) askParked(ctx context.Context, t idemstore.Task) taken {
 	ctx, d.span = d.engine.startRecovery(ctx, d, t)
 	defer d.span.End()
-	d.label(taskLabels(t)...)
+	d.labelAll(taskLabels(&t))
 	linkTo(d.span, t.LastTrace)
 	x := &pressing{o: &Operator{engine: d.engine}, delivery: d, kind: d.kind, task: t, act: ActAsk,
 		press: Press{Actor: d.by.actor, Reason: d.by.note}}

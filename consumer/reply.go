@@ -16,18 +16,22 @@ import (
 
 // reply is what is told about a job.
 type reply struct {
-	task     idemstore.Task // id, kind, key
+	task     int64  // 0 if there is none
+	key      string // empty if it is not known
 	status   string
 	body     []byte // JSON; null if there is no result
 	replayed bool   // it had been done before
 }
 
-// replyOf answers with a task as it stands after a commit, or as it was found.
-func replyOf(task idemstore.Task, status idemstore.Status, result []byte, replayed bool) *reply {
+// replyOf answers with a task as it stands after a commit, or as it was found. It is nil where nobody waits.
+func (d *delivery) replyOf(task *idemstore.Task, status idemstore.Status, result []byte, replayed bool) *reply {
+	if !d.waitsForAnswer() {
+		return nil
+	}
 	if result == nil {
 		result = []byte("null")
 	}
-	return &reply{task: task, status: string(status), body: result, replayed: replayed}
+	return &reply{task: task.TaskID, key: task.Key, status: string(status), body: result, replayed: replayed}
 }
 
 // statusRefused is the status in an answer to a message that was not accepted. No task has it.
@@ -38,7 +42,7 @@ func replyOfRefusal(r idemstore.Refusal) *reply {
 	if err != nil {
 		panic("reply of a refusal: " + err.Error()) // both are text
 	}
-	return &reply{task: idemstore.Task{Fence: idemstore.Fence{TaskID: r.TaskID}, Kind: r.Kind, Key: r.Key}, status: statusRefused, body: body}
+	return &reply{task: r.TaskID, key: r.Key, status: statusRefused, body: body}
 }
 
 // reply sends an answer to the subject that the message names, if it is one that may be used.
@@ -50,11 +54,11 @@ func (d *delivery) reply(ctx context.Context, r *reply) {
 	m := &nats.Msg{Subject: subject, Data: r.body, Header: nats.Header{
 		headerKind: {d.kind.name}, headerStatus: {r.status}, headerReplayed: {strconv.FormatBool(r.replayed)},
 	}}
-	if r.task.Key != "" {
-		m.Header.Set(headerKey, r.task.Key)
+	if r.key != "" {
+		m.Header.Set(headerKey, r.key)
 	}
-	if r.task.TaskID != 0 {
-		m.Header.Set(headerTask, taskID(r.task.TaskID))
+	if r.task != 0 {
+		m.Header.Set(headerTask, taskID(r.task))
 	}
 	propagator.Inject(ctx, headers(m.Header))
 	if err := d.engine.js.Conn().PublishMsg(m); err != nil {

@@ -43,8 +43,11 @@ func (d *delivery) settle(ctx context.Context, s settlement) {
 		d.log.InfoContext(ctx, "consumer was made anew; the broker is not told", "verb", s.verb.String())
 		return
 	}
-	ctx, span := d.engine.start(ctx, spanSettle, attribute.String(attrVerb, s.verb.String()))
+	ctx, span := d.engine.start(ctx, spanSettle)
 	defer span.End()
+	if span.IsRecording() {
+		span.SetAttributes(attribute.String(attrVerb, s.verb.String()))
+	}
 	var err error
 	switch s.verb {
 	case ack:
@@ -67,16 +70,21 @@ func (d *delivery) settle(ctx context.Context, s settlement) {
 
 // confirmedAck waits for the server's answer and asks again if it does not come.
 func (d *delivery) confirmedAck(ctx context.Context) error {
-	b := retry.WithMaxRetries(ackTries-1, retry.WithFullJitter(retry.NewExponential(50*time.Millisecond)))
-	return retry.Do(ctx, b, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, ackTimeout)
-		defer cancel()
-		err := d.msg.DoubleAck(ctx)
-		if err == nil || errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
-			return nil
-		}
-		return retry.RetryableError(err)
-	})
+	if d.ackOnce(ctx) == nil {
+		return nil
+	}
+	b := retry.WithMaxRetries(ackTries-2, retry.WithFullJitter(retry.NewExponential(50*time.Millisecond)))
+	return retry.Do(ctx, b, func(ctx context.Context) error { return retry.RetryableError(d.ackOnce(ctx)) })
+}
+
+func (d *delivery) ackOnce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	defer cancel()
+	err := d.msg.DoubleAck(ctx)
+	if errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
+		return nil
+	}
+	return err
 }
 
 var errNotOurs = errors.New("delivery is no longer ours by our own clock")

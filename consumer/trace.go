@@ -47,6 +47,8 @@ var propagator propagation.TraceContext
 // began. They belong on every span, and not on the delivery's alone, because that one ends last: of a process that is
 // killed, only spans that ended before are ever seen.
 type labels struct {
+	unrecorded bool // nobody looks at the delivery: its span was not sampled, or there is no telemetry
+
 	mu    sync.Mutex
 	known []attribute.KeyValue // only appended to; of two with one name the later counts
 }
@@ -59,45 +61,70 @@ func (l *labels) add(attrs []attribute.KeyValue) {
 	l.known = append(l.known, attrs...)
 }
 
-// labelled are the labels of ctx's delivery, and attrs.
-func labelled(ctx context.Context, attrs ...attribute.KeyValue) trace.SpanStartOption {
-	l, _ := ctx.Value(labelsKey{}).(*labels)
+// all are the labels known by now, and attrs.
+func (l *labels) all(attrs []attribute.KeyValue) []attribute.KeyValue {
 	if l == nil {
-		return trace.WithAttributes(attrs...)
+		return attrs
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return trace.WithAttributes(slices.Concat(l.known, attrs)...)
+	return slices.Concat(l.known, attrs)
 }
 
-// label puts attributes on the delivery's span, and on every span below it that begins from now on.
-func (d *delivery) label(attrs ...attribute.KeyValue) {
+// label puts an attribute on the delivery's span, and on every span below it that begins from now on.
+func (d *delivery) label(name, value string) {
+	if d.span.IsRecording() {
+		d.labelAll([]attribute.KeyValue{attribute.String(name, value)})
+	}
+}
+
+// labelID is label for the provider's id of the effect, if it is known.
+func (d *delivery) labelID(id string) {
+	if id != "" && d.span.IsRecording() {
+		d.labelAll(idLabel(id))
+	}
+}
+
+func (d *delivery) labelAll(attrs []attribute.KeyValue) {
 	d.span.SetAttributes(attrs...)
 	d.labels.add(attrs)
 }
 
-// start begins a child span.
+var noSpan = trace.SpanFromContext(context.Background())
+
+// start begins a child span. Below a delivery that is not recorded there is none: it would have no parent to be seen
+// under, and the main path spends no time on it.
 func (e *Engine) start(ctx context.Context, name string, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
-	return e.tracer.Start(ctx, name, labelled(ctx, attrs...)) //nolint:spancheck // the caller ends it
+	l, _ := ctx.Value(labelsKey{}).(*labels)
+	if l != nil && l.unrecorded {
+		return ctx, noSpan
+	}
+	return e.tracer.Start(ctx, name, trace.WithAttributes(l.all(attrs)...)) //nolint:spancheck // the caller ends it
 }
 
 // startDelivery begins the span of one delivery, as a child of the publisher's span if the message has one.
 func (e *Engine) startDelivery(ctx context.Context, d *delivery) (context.Context, trace.Span) {
 	ctx = context.WithValue(ctx, labelsKey{}, &d.labels)
-	d.labels.add([]attribute.KeyValue{attribute.String(attrKind, d.kind.name)})
-	ctx = propagator.Extract(ctx, headers(d.msg.Headers()))
-	//nolint:spancheck // handle ends it
-	return e.tracer.Start(ctx, spanDeliver, trace.WithSpanKind(trace.SpanKindConsumer), labelled(ctx,
+	kind := attribute.String(attrKind, d.kind.name)
+	header := headers(d.msg.Headers())
+	if len(header) > 0 {
+		ctx = propagator.Extract(ctx, header)
+	}
+	ctx, span := e.tracer.Start(ctx, spanDeliver, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(kind,
 		attribute.String(attrSystem, "nats"), attribute.String(attrDestination, d.msg.Subject()),
 		attribute.String(attrOperation, "process"),
-		attribute.String(attrMessageID, headers(d.msg.Headers()).Get(headerMessageID)),
+		attribute.String(attrMessageID, header.Get(headerMessageID)),
 		attribute.Int64(attrDelivered, int64(d.meta.NumDelivered))))
+	if d.labels.unrecorded = !span.IsRecording(); !d.labels.unrecorded {
+		d.labels.add([]attribute.KeyValue{kind})
+	}
+	return ctx, span
 }
 
 // startAct begins the span of an operator's act. It stands in the trace of whoever acts, and is linked to the attempt before.
 func (e *Engine) startAct(ctx context.Context, d *delivery, t idemstore.Task, a OperatorAct) context.Context {
 	ctx = context.WithValue(ctx, labelsKey{}, &d.labels)
-	d.labels.add(append(taskLabels(t), attribute.String(attrKind, t.Kind), attribute.String(attrKey, t.Key)))
+	d.labels.add(append(taskLabels(&t), attribute.String(attrKind, t.Kind), attribute.String(attrKey, t.Key)))
 	ctx, d.span = e.start(ctx, spanAct, attribute.String(attrAct, string(a)))
 	linkTo(d.span, t.LastTrace)
 	return ctx
@@ -109,8 +136,9 @@ func (e *Engine) startRecovery(ctx context.Context, d *delivery, t idemstore.Tas
 	ctx = context.WithValue(ctx, labelsKey{}, &d.labels)
 	d.labels.add([]attribute.KeyValue{attribute.String(attrKind, t.Kind), attribute.String(attrKey, t.Key)})
 	ctx = propagator.Extract(ctx, propagation.MapCarrier{headerTraceparent: t.OriginTrace})
-	//nolint:spancheck // takeUp and askParked end it
-	return e.tracer.Start(ctx, spanRecover, labelled(ctx))
+	ctx, span := e.tracer.Start(ctx, spanRecover, trace.WithAttributes(d.labels.all(nil)...))
+	d.labels.unrecorded = !span.IsRecording()
+	return ctx, span //nolint:spancheck // takeUp and askParked end it
 }
 
 // annotate adds attributes to the span of ctx.
@@ -120,11 +148,14 @@ func (e *Engine) annotate(ctx context.Context, attrs ...attribute.KeyValue) {
 
 // describe labels a delivery with the task that its claim found.
 func (d *delivery) describe(c idemstore.Claimed) {
+	if !d.span.IsRecording() {
+		return
+	}
 	d.span.SetAttributes(attribute.String(attrFound, string(c.Found)))
 	if c.Task.TaskID == 0 {
 		return
 	}
-	d.label(taskLabels(c.Task)...)
+	d.labelAll(taskLabels(&c.Task))
 	d.span.SetAttributes(attribute.String(attrStatus, string(c.Task.Status)))
 	if c.Found == idemstore.Final || c.Found == idemstore.Parked {
 		d.span.SetAttributes(attribute.Bool(attrDuplicate, true))
@@ -132,7 +163,7 @@ func (d *delivery) describe(c idemstore.Claimed) {
 }
 
 // taskLabels are the labels that a task gives; none if there is no task.
-func taskLabels(t idemstore.Task) []attribute.KeyValue {
+func taskLabels(t *idemstore.Task) []attribute.KeyValue {
 	if t.TaskID == 0 {
 		return nil
 	}
@@ -151,17 +182,20 @@ func idLabel(id string) []attribute.KeyValue {
 
 // learnt labels the running span and its delivery with the provider's id in a handler's result, if there is one.
 func (a *attempt) learnt(ctx context.Context, result any) {
-	if result == nil {
+	if result == nil || !a.span.IsRecording() {
 		return
 	}
 	if id, err := a.idOf(result); err == nil {
 		a.engine.annotate(ctx, idLabel(id)...)
-		a.label(idLabel(id)...)
+		a.labelID(id)
 	}
 }
 
 // linkTo links a delivery to the attempt before its own, which may be days and processes away.
 func linkTo(span trace.Span, parent string) {
+	if parent == "" || !span.IsRecording() {
+		return
+	}
 	sc := spanContextOf(parent)
 	if sc.IsValid() {
 		span.AddLink(trace.Link{SpanContext: sc, Attributes: []attribute.KeyValue{attribute.String("settle.link", "previous attempt")}})
@@ -175,6 +209,9 @@ func spanContextOf(parent string) trace.SpanContext {
 
 // traceparent is the trace context of ctx as it is stored on a row.
 func traceparent(ctx context.Context) string {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return ""
+	}
 	c := propagation.MapCarrier{}
 	propagator.Inject(ctx, c)
 	return c[headerTraceparent]
@@ -183,7 +220,7 @@ func traceparent(ctx context.Context) string {
 // originTrace is the publisher's trace context, if it is a valid one.
 func originTrace(h nats.Header) string {
 	parent := headers(h).Get(headerTraceparent)
-	if !spanContextOf(parent).IsValid() {
+	if parent == "" || !spanContextOf(parent).IsValid() {
 		return ""
 	}
 	return parent
@@ -217,8 +254,11 @@ func addEvent(ctx context.Context, name string) { trace.SpanFromContext(ctx).Add
 // committed puts the committed outcome on the delivery's span, where one search finds it.
 func (d *delivery) committed(status idemstore.Status, externalID, outcome string) {
 	d.outcome = outcome
+	if !d.span.IsRecording() {
+		return
+	}
 	d.span.SetAttributes(attribute.String(attrStatus, string(status)), attribute.String(attrOutcome, outcome))
-	d.label(idLabel(externalID)...)
+	d.labelID(externalID)
 }
 
 func taskID(id int64) string { return strconv.FormatInt(id, 10) }

@@ -250,6 +250,10 @@ func closeBody(req *http.Request) {
 // startClientSpan starts the span of a request that is about to leave, with the provider of the span it is in.
 func startClientSpan(req *http.Request) (context.Context, trace.Span) {
 	ctx := req.Context()
+	l, _ := ctx.Value(labelsKey{}).(*labels)
+	if l != nil && l.unrecorded {
+		return ctx, noSpan
+	}
 	provider := otel.GetTracerProvider()
 	if parent := trace.SpanFromContext(ctx); parent.SpanContext().IsValid() {
 		provider = parent.TracerProvider()
@@ -261,12 +265,12 @@ func startClientSpan(req *http.Request) (context.Context, trace.Span) {
 	//nolint:spancheck // the passage ends it, with the answer's body
 	return provider.Tracer(scopeName).Start(ctx, spanHTTP+method,
 		trace.WithSpanKind(trace.SpanKindClient),
-		labelled(ctx,
+		trace.WithAttributes(l.all([]attribute.KeyValue{
 			attribute.String(attrMethod, method),
 			attribute.String(attrURL, maskURL(req.URL)),
 			attribute.String(attrServer, req.URL.Hostname()),
 			attribute.Int(attrPort, portOf(req.URL)),
-		))
+		})...))
 }
 
 // maskURL shows a URL without its credentials and without the values of its query.
