@@ -33,6 +33,10 @@ func (d *document) hash(c Content) []byte {
 }
 
 func (d *document) canonical(c Content) []byte {
+	dst := make([]byte, 0, len(d.body)+len(d.body)/8+16)
+	if len(c.Volatile) == 0 && len(c.IDs) == 0 {
+		return appendCanonical(dst, &d.root)
+	}
 	volatile := func(m node) bool { return slices.Contains(c.Volatile, m.name) }
 	members := slices.DeleteFunc(slices.Clone(d.root.children), volatile)
 	for i := range members {
@@ -40,7 +44,6 @@ func (d *document) canonical(c Content) []byte {
 			m.kind = stringNode
 		}
 	}
-	dst := make([]byte, 0, len(d.body)+len(d.body)/8+16)
 	return appendCanonical(dst, &node{kind: objectNode, children: members})
 }
 

@@ -95,7 +95,11 @@ func decodeJob[J any](doc *document, ids ...string) (J, error) {
 	if err := conform(&doc.root, t); err != nil {
 		return none, doc.refusal(err, ids)
 	}
-	if err := unmarshal(doc.body, &job); err != nil {
+	decode := unmarshal
+	if shapeOf(t).typed {
+		decode = json.Unmarshal // the same in half the time
+	}
+	if err := decode(doc.body, &job); err != nil {
 		return none, doc.refusal(doc.misfit(t), ids)
 	}
 	return job, nil

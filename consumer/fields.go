@@ -57,6 +57,7 @@ type shape struct {
 	elem   reflect.Type     // of a map, slice or array
 	fields map[string]field // of a struct, by exact name
 	folded map[string]string
+	typed  bool // every field, however deep, says which type it wants
 }
 
 type field struct {
@@ -93,8 +94,31 @@ func shapeOf(t reflect.Type) *shape {
 		return known.(*shape) //nolint:errcheck // nothing else is stored
 	}
 	s := newShape(t)
+	s.typed = isTyped(t, map[reflect.Type]bool{})
 	shapes.Store(t, s)
 	return s
+}
+
+// isTyped reports whether a type holds no interface, which encoding/json would fill as it thinks fit. seen are the
+// types that are being looked at.
+func isTyped(t reflect.Type, seen map[reflect.Type]bool) bool {
+	if seen[t] {
+		return true
+	}
+	seen[t] = true
+	switch t.Kind() { //nolint:exhaustive // every other kind is a value of its own
+	case reflect.Interface:
+		return false
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Array:
+		return isTyped(t.Elem(), seen)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if !isTyped(t.Field(i).Type, seen) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func newShape(t reflect.Type) *shape {

@@ -94,6 +94,9 @@ func (s *scanner) object(n *node) error {
 		if err := s.member(&m); err != nil {
 			return err
 		}
+		if n.children == nil {
+			n.children = make([]node, 0, 4)
+		}
 		n.children = append(n.children, m)
 		if s.take('}') {
 			break

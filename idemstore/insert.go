@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -38,10 +39,15 @@ type insertion struct {
 
 func inserting(claims []Claim) *insertion {
 	x := &insertion{claims: claims}
-	sorted := slices.SortedFunc(slices.Values(claims), func(a, b Claim) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key))
-	})
-	sorted = slices.DeleteFunc(sorted, func(c Claim) bool { return c.Recovery }) // without a message there is no row to make
+	byKey := func(a, b Claim) int { return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Key, b.Key)) }
+	recovery := func(c Claim) bool { return c.Recovery }
+	sorted := claims
+	if slices.ContainsFunc(claims, recovery) { // without a message there is no row to make
+		sorted = slices.DeleteFunc(slices.Clone(claims), recovery)
+	}
+	if !slices.IsSortedFunc(sorted, byKey) {
+		sorted = slices.SortedFunc(slices.Values(sorted), byKey)
+	}
 	for start := 0; start < len(sorted); {
 		end := start + 1
 		for end < len(sorted) && sorted[end].common() == sorted[start].common() {
@@ -125,7 +131,8 @@ func insertArgs(claims []Claim) []any {
 		stored                           = make([]*time.Time, n)
 		replies, originTraces, ownTraces = make([]string, n), make([]string, n), make([]string, n)
 	)
-	for i, c := range claims {
+	for i := range claims {
+		c := &claims[i]
 		keys[i], providerKeys[i], tokens[i], payloads[i], hashes[i] = c.Key, c.ProviderKey, tokenOf(c.Token), c.Payload, c.Hash
 		sequences[i], stored[i] = int64(c.Origin.Sequence), storedTime(c.Origin)
 		replies[i], originTraces[i], ownTraces[i] = c.Reply, c.OriginTrace, c.Trace

@@ -255,9 +255,10 @@ type saveColumns struct {
 	actors                                           []string
 }
 
-func saveColumnsOf(saves []Save) *saveColumns {
+func saveColumnsOf(saves []Save, positions []int) *saveColumns {
 	c := &saveColumns{}
-	for _, x := range saves {
+	for _, p := range positions {
+		x := &saves[p]
 		c.ids, c.attempts, c.tokens = append(c.ids, x.TaskID), append(c.attempts, int32(x.Attempt)), append(c.tokens, tokenOf(x.Token))
 		c.strict, c.applied = append(c.strict, x.Strict), append(c.applied, x.MayBeApplied)
 		c.statuses, c.externalIDs = append(c.statuses, string(x.Status)), append(c.externalIDs, orNull(clean(x.ExternalID)))

@@ -34,20 +34,12 @@ func (s *Save) plain() bool {
 	return s.Status.Final() && !s.Strict && s.Reason == "" && s.EvidenceID == "" && s.Cost == 0 && !s.AbsentNow && !s.ClearAbsent
 }
 
-func (g *saveGroup) at(positions []int) []Save {
-	out := make([]Save, len(positions))
-	for i, p := range positions {
-		out[i] = g.saves[p]
-	}
-	return out
-}
-
 func (g *saveGroup) queue(b *pgx.Batch) {
 	if len(g.plain) > 0 {
-		b.Queue(saveFinal, finalArgs(g.at(g.plain))...)
+		b.Queue(saveFinal, finalArgs(g.saves, g.plain)...)
 	}
 	if len(g.others) > 0 {
-		b.Queue(save, saveColumnsOf(g.at(g.others)).args()...)
+		b.Queue(save, saveColumnsOf(g.saves, g.others).args()...)
 	}
 }
 
@@ -95,9 +87,9 @@ func (g *saveGroup) readPlain(r pgx.BatchResults, out []Saved) error {
 	return nil
 }
 
-// finalArgs are the arguments of saveFinal.
-func finalArgs(saves []Save) []any {
-	n := len(saves)
+// finalArgs are the arguments of saveFinal for the saves at some positions.
+func finalArgs(saves []Save, positions []int) []any {
+	n := len(positions)
 	var (
 		ids, retentions                   = make([]int64, n), make([]int64, n)
 		attempts, providerStatuses        = make([]int32, n), make([]int32, n)
@@ -106,7 +98,8 @@ func finalArgs(saves []Save) []any {
 		statuses, externalIDs, results    = make([]string, n), make([]string, n), make([]string, n)
 		answers, lastErrors, errorClasses = make([]string, n), make([]string, n), make([]string, n)
 	)
-	for i, x := range saves {
+	for i, p := range positions {
+		x := &saves[p]
 		ids[i], attempts[i], tokens[i], statuses[i] = x.TaskID, int32(x.Attempt), tokenOf(x.Token), string(x.Status)
 		externalIDs[i], results[i], altered[i] = clean(x.ExternalID), clean(string(x.Result)), x.ResultAltered
 		providerStatuses[i], answers[i] = int32(x.ProviderStatus), clean(x.Answer)
