@@ -16,6 +16,7 @@ type answer struct {
 	location   string
 	cut        Cut
 	close      bool // nothing goes back
+	replayed   bool // it is a stored error
 }
 
 func jsonAnswer(status int, value any) answer {
@@ -103,6 +104,9 @@ func (a answer) header(h http.Header) {
 	}
 	if a.retryAfter != "" {
 		h.Set("Retry-After", a.retryAfter)
+	}
+	if a.replayed {
+		h.Set("Idempotent-Replayed", "true")
 	}
 	if a.location != "" {
 		h.Set("Location", a.location)

@@ -48,6 +48,8 @@
 //	  delay-after=T      wait after the commit, before the answer
 //	  close=before|after close the connection without an answer, before or after the effect
 //	  status=N[/after]   answer N; without /after, and with /before, nothing is applied
+//	  stored             with status=N: the answer is stored under the key, in memory, and is all that later requests
+//	                     with the key get, marked as replayed: "replayed": true, and a header Idempotent-Replayed
 //	  in-progress        409 {"error": "request_in_progress"}; nothing is applied
 //	  redirect=URL       Location: URL, status 307 unless status says 301 to 308; nothing is applied unless /after
 //	  retry-after=TEXT   the header Retry-After, verbatim

@@ -56,6 +56,9 @@ func (x *exchange) run(ctx context.Context, op operation) answer {
 	if err != nil {
 		return badRequest(err)
 	}
+	if a, ok := x.errors.of(x.call); ok {
+		return a
+	}
 	x.fault = x.rules.take(own, x.call)
 	x.pass(ctx, Received)
 
@@ -63,7 +66,7 @@ func (x *exchange) run(ctx context.Context, op operation) answer {
 		return answer{close: true}
 	}
 	if a, ok := x.fault.instead(); ok {
-		return a
+		return x.store(a)
 	}
 	a, err := op.do(ctx, x)
 	if err != nil {
@@ -71,7 +74,7 @@ func (x *exchange) run(ctx context.Context, op operation) answer {
 	}
 	// A client that is gone cannot notice how long its answer would have taken.
 	pause(ctx, x.fault.DelayAfter, x.r.Context().Done())
-	return x.fault.after(a)
+	return x.store(x.fault.after(a))
 }
 
 // count writes the row of the request. What cannot be counted is not served.

@@ -49,6 +49,7 @@ type Fault struct {
 	Close       Moment        // close without an answer, before or after the effect
 	Status      int           // answer with this status
 	StatusAt    Moment        // whether Status comes instead of the effect or after it; empty: Before
+	Stored      bool          // later requests with the key get the answer with Status again, for ever
 	InProgress  bool          // 409 request_in_progress instead of the effect
 	Redirect    string        // Location; Status 307 unless set
 	RetryAfter  string        // the header, verbatim
@@ -69,7 +70,7 @@ func (f Fault) onEffect() bool {
 // onAnswer says whether the fault changes what becomes of the answer.
 func (f Fault) onAnswer() bool {
 	return f.DelayBefore != 0 || f.DelayAfter != 0 || f.Close != "" || f.Status != 0 || f.StatusAt != "" ||
-		f.InProgress || f.Redirect != "" || f.RetryAfter != "" || f.Cut != "" || f.Body != nil
+		f.Stored || f.InProgress || f.Redirect != "" || f.RetryAfter != "" || f.Cut != "" || f.Body != nil
 }
 
 // meets says whether a rule is for this request.
@@ -115,6 +116,8 @@ func (f Fault) checkAnswer() error {
 		return fmt.Errorf("status is at %q: use before or after", f.StatusAt)
 	case f.StatusAt != "" && f.Status == 0, f.Status != 0 && (f.Status < 200 || f.Status > 599):
 		return fmt.Errorf("status is %d: use 200 to 599", f.Status)
+	case f.Stored && f.Status < 400:
+		return errors.New("stored needs status=N of 400 and above: successes are always stored")
 	case f.Cut != "" && f.Cut != CutLength && f.Cut != CutChunk:
 		return fmt.Errorf("cut is %q: use length or chunk", f.Cut)
 	case f.Redirect != "" && f.Status != 0 && (f.Status < 301 || f.Status > 308):

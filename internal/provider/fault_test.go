@@ -223,6 +223,42 @@ func TestFaultIgnoreKeys(t *testing.T) {
 	r.counts("report-task-42", 2, 2)
 }
 
+// An error is stored under its key and all that the key gets from then on, whether or not its effect happened.
+func TestFaultStored(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{})
+	r.rules(`[{"key": "k*", "count": 2, "status": "500", "stored": true}, {"key": "after", "status": "502/after", "stored": true}]`)
+	for _, key := range []string{"k1", "k2"} {
+		first := r.post("/charges", key, order, "")
+		r.expect(first, 500, "error", "fault")
+		if first.fields["replayed"] != nil || first.header.Get("Idempotent-Replayed") != "" {
+			t.Errorf("the first answer is marked: %q, %v", first.text, first.header)
+		}
+		for range 2 {
+			again := r.post("/charges", key, order, "")
+			r.expect(again, 500, "error", "fault", "replayed", true)
+			if again.header.Get("Idempotent-Replayed") != "true" {
+				t.Errorf("no mark in %v", again.header)
+			}
+		}
+		r.expect(r.get("/charges?idempotency_key="+key), 404, "error", "not_found")
+		r.counts(key, 3, 0)
+	}
+	r.expect(r.post("/reports", "k1", monthly, ""), 201) // keys of reports are others
+	r.expect(r.post("/charges", "after", order, ""), 502)
+	r.expect(r.post("/charges", "after", order, ""), 502, "replayed", true)
+	r.expect(r.get("/charges?idempotency_key=after"), 200, "status", "succeeded")
+	r.counts("after", 2, 1)
+
+	page := r.send(t.Context(), http.MethodPost, "/charges", order, "Idempotency-Key", "page", "Settle-Fault", `status=503, stored, body="<html>"`)
+	again := r.send(t.Context(), http.MethodPost, "/charges", order, "Idempotency-Key", "page")
+	if page.text != "<html>" || again.text != "<html>" || again.status != 503 || again.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("%q, and then %d %q with %v", page.text, again.status, again.text, again.header)
+	}
+	r.expect(r.post("/charges", "", order, "status=500, stored"), 500)
+	r.expect(r.post("/charges", "", order, ""), 201) // there is no key to store it under
+}
+
 // D-29: the effect is there and the look-up does not show it yet; the key and the id do.
 func TestFaultHide(t *testing.T) {
 	t.Parallel()

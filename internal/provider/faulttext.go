@@ -34,6 +34,7 @@ var names = []name{
 	durationName("delay-after", func(f *Fault) *time.Duration { return &f.DelayAfter }),
 	textName("close", func(f *Fault) *Moment { return &f.Close }),
 	{text: "status", set: setStatus, get: getStatus},
+	flagName("stored", func(f *Fault) *bool { return &f.Stored }),
 	flagName("in-progress", func(f *Fault) *bool { return &f.InProgress }),
 	textName("redirect", func(f *Fault) *string { return &f.Redirect }),
 	textName("retry-after", func(f *Fault) *string { return &f.RetryAfter }),

@@ -136,6 +136,8 @@ func TestHeaderRefuses(t *testing.T) {
 		"delay-after=0s":             "positive duration",
 		"delay-after=-1s":            "positive duration",
 		"status=503/now":             "use before or after",
+		"stored":                     "stored needs status=N",
+		"status=200/after, stored":   "stored needs status=N",
 		"status=abc":                 "503/after",
 		"status=99":                  "200 to 599",
 		"status=503, status=504":     "twice",

@@ -31,6 +31,7 @@ type Server struct {
 	onPoint func(context.Context, Point, Call)
 	handler http.Handler
 	rules   rules
+	errors  storedErrors
 
 	// life ends when nothing may wait any longer. Requests outlive their clients, so this is what stops them.
 	life context.Context
