@@ -93,7 +93,7 @@ create table if not exists settle.tasks (
   constraint tasks_cause_only_in_review
     check (status = 'needs_review' or review_cause is null),
   constraint tasks_external_id_means_unsure
-    check (external_id is null or unsure or status in ('finished', 'failed')),
+    check (external_id is null and evidence_id is null or unsure or status in ('finished', 'failed')),
   -- What has no payload cannot be attempted: it is restored first.
   constraint tasks_archived_is_final
     check (archived_at is null or status in ('finished', 'failed'))

@@ -2,6 +2,7 @@ package idemstore_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -164,6 +165,51 @@ func TestSaveExternalIDOfNoTask(t *testing.T) {
 	err := newBench(t).SaveExternalID(t.Context(), idemstore.Fence{TaskID: 1, Attempt: 1, Token: uuid.New()}, "ch_1", trace)
 	if !errors.Is(err, idemstore.ErrNotFound) {
 		t.Errorf("%v, want ErrNotFound", err)
+	}
+}
+
+// Late proof that came in while an attempt was sending: an answer that does not name the same effect settles nothing. An
+// attempt that only asked has asked about the proof.
+func TestProofWhileSending(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for name, c := range map[string]struct {
+		asking bool
+		status idemstore.Status
+		id     string
+		saved  bool
+	}{
+		"sent, done as proven":       {status: idemstore.Finished, id: "ch_late", saved: true},
+		"sent, done, and no id":      {status: idemstore.Finished},
+		"sent, done otherwise":       {status: idemstore.Finished, id: "ch_2"},
+		"sent, refused as proven":    {status: idemstore.Failed, id: "ch_late", saved: true},
+		"sent, refused, and no id":   {status: idemstore.Failed},
+		"sent, refused otherwise":    {status: idemstore.Failed, id: "ch_2"},
+		"sent, unknown":              {status: idemstore.Unknown, saved: true},
+		"asked, refused, and no id":  {asking: true, status: idemstore.Failed, saved: true},
+		"asked, refused otherwise":   {asking: true, status: idemstore.Failed, id: "ch_2"},
+		"asked, finished, and no id": {asking: true, status: idemstore.Finished, saved: true},
+	} {
+		for _, strict := range []bool{false, true} { // each has a statement of its own
+			t.Run(fmt.Sprintf("%s, strict %v", name, strict), func(t *testing.T) {
+				lost := b.performing(t, t.Name())
+				b.expire(t, lost.TaskID)
+				current := b.expect(t, idemstore.Ask, claimOf(t.Name())).Task.Fence
+				if !c.asking {
+					if _, err := b.Arm(t.Context(), armOf(current)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := b.SaveExternalID(t.Context(), lost, "ch_late", trace); !errors.Is(err, idemstore.ErrLost) {
+					t.Fatal(err)
+				}
+				_, err := b.Save(t.Context(), idemstore.Save{Fence: current, Kind: kind, Key: t.Name(), Strict: strict, Status: c.status,
+					ExternalID: c.id, MayBeApplied: true, MaxFailures: 5, Trace: trace})
+				if !c.saved && !errors.Is(err, idemstore.ErrOtherExternalID) || c.saved && err != nil {
+					t.Errorf("saved: %v", err)
+				}
+			})
+		}
 	}
 }
 

@@ -15,10 +15,10 @@ import (
 // Save commits outcomes, each with its local rows and events, in one transaction: all or none.
 //
 // Errors: ErrLost when an attempt is no longer current (or, under the strict policy, its lease is over),
-// ErrOtherExternalID when the row already has another id, *LocalRowsError when the database refused a
-// handler's rows; in these three nothing of the call was written. Where the answer to COMMIT is lost, the rows
-// are read again until it is known, and a save that did not arrive is made again under the same fence. Any
-// other error means that ctx ended first and nobody knows; the caller stays silent.
+// ErrOtherExternalID when the row already has another id, or late proof that a final outcome does not name,
+// *LocalRowsError when the database refused a handler's rows; in these three nothing of the call was written. Where
+// the answer to COMMIT is lost, the rows are read again until it is known, and a save that did not arrive is made
+// again under the same fence. Any other error means that ctx ended first and nobody knows; the caller stays silent.
 //
 // A save that had been made before is answered as if it were new. With more than one save an error says nothing
 // about any single one: the caller goes one by one.
@@ -207,7 +207,7 @@ func (s *Store) refused(ctx context.Context, x Save) ([]Saved, error) {
 		return nil, fmt.Errorf("save: refused, and then: %w", err)
 	case t.Fence == x.Fence && t.Status != Started:
 		return savedAs(t), nil
-	case t.Fence == x.Fence && t.otherID(clean(x.ExternalID)):
+	case t.Fence == x.Fence && (t.otherID(clean(x.ExternalID)) || x.Status.Final() && x.ExternalID == "" && t.EvidenceID != ""):
 		return nil, fmt.Errorf("save: %w", ErrOtherExternalID)
 	}
 	return nil, fmt.Errorf("save: %w", ErrLost)
@@ -279,7 +279,8 @@ func saveColumnsOf(saves []Save, positions []int) *saveColumns {
 
 // SaveExternalID stores the provider's id under the fence, in a commit of its own. Where the attempt has lost
 // the task, or the row has another id, the id stays on the row as evidence and the error is ErrLost or
-// ErrOtherExternalID. Repeating it is harmless, so it is repeated after a lost answer.
+// ErrOtherExternalID; it is both where the task is over and its outcome names another effect, or none. Repeating it is
+// harmless, so it is repeated after a lost answer.
 func (s *Store) SaveExternalID(ctx context.Context, f Fence, id, trace string) error {
 	stored, err := s.externalID(ctx, f, id, trace)
 	if err != nil {
@@ -294,6 +295,8 @@ func (s *Store) SaveExternalID(ctx context.Context, f Fence, id, trace string) e
 		return fmt.Errorf("save external id: %w", err)
 	case t.Fence == f && t.Status == Started:
 		return fmt.Errorf("save external id: %w", ErrOtherExternalID)
+	case t.Status.Final() && t.ExternalID != clean(id):
+		return fmt.Errorf("save external id: %w: %w", ErrLost, ErrOtherExternalID)
 	}
 	return fmt.Errorf("save external id: %w", ErrLost)
 }

@@ -260,7 +260,8 @@ select key_rest from armed`
 
 // save commits the outcomes of attempts. It comes first in its transaction and raises (SQLSTATE ST001) if any of the
 // attempts is not current any more, or brings a second id, so that a stale attempt's local rows, which ride in the same
-// transaction, are rolled back with it.
+// transaction, are rolled back with it. Late proof beside an attempt that sends came in while it did (arm): its own
+// answer settles nothing unless it names the same id.
 var save = `/* settle:save */
 with want as (
   select *
@@ -307,7 +308,8 @@ with want as (
   where t.id = h.id and (h.task).attempts = h.attempt and (h.task).token = h.token and (h.task).status = 'started'
     and (not h.strict or (h.task).lease_until > clock_timestamp())
     and (h.external_id is null or (h.task).external_id is null or (h.task).external_id = h.external_id)
-    and (s.status <> 'finished' or h.external_id is null or (h.task).evidence_id is null or (h.task).evidence_id = h.external_id)
+    and (s.status not in ('finished', 'failed') or (h.task).evidence_id is null or (h.task).evidence_id = h.external_id
+         or h.external_id is null and not (h.task).sending)
   returning h.n, t.id, t.status, t.attempts, t.failures, t.external_id,
     ` + microseconds(`t.next_attempt_at - clock_timestamp()`) + ` as wait, h.status as asked, h.reason, h.trace, h.actor
 ), noted as (
@@ -349,8 +351,8 @@ with changed as (
     with ordinality as w(id, attempt, token, status, external_id, result, altered, provider_status, answer,
       last_error, error_class, retention, n)
   where t.id = w.id and t.attempts = w.attempt and t.token = w.token and t.status = (select 'started'::text)
-    and (coalesce(w.external_id, '') = '' or (t.external_id is null or t.external_id = w.external_id)
-      and (w.status <> 'finished' or t.evidence_id is null or t.evidence_id = w.external_id))
+    and (coalesce(w.external_id, '') = '' or t.external_id is null or t.external_id = w.external_id)
+    and (t.evidence_id is null or t.evidence_id = w.external_id or coalesce(w.external_id, '') = '' and not t.sending)
   returning w.n, t.id, t.external_id, t.failures
 ), searchable as (
   insert into settle.task_refs (name, value, task_id)

@@ -115,8 +115,10 @@ func microseconds(interval string) string {
 	return `(extract(epoch from ` + interval + `) * 1000000)::bigint`
 }
 
-// ages are the columns of an Age of a row expression: all by the clock of the database, at this moment.
+// ages are the columns of an Age of a row expression: all by the clock of the database, at this moment. A reading of
+// "absent" less than a second ago has not been seen: one that follows it so closely would be its echo.
 func ages(row string) string {
 	return microseconds(`clock_timestamp() - `+row+`.first_sent_at`) + `, ` +
-		microseconds(`clock_timestamp() - `+row+`.last_sent_by`) + `, ` + row + `.absent_at is not null`
+		microseconds(`clock_timestamp() - `+row+`.last_sent_by`) + `, ` +
+		`coalesce(` + row + `.absent_at <= clock_timestamp() - interval '1 second', false)`
 }

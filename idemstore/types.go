@@ -126,7 +126,7 @@ type Age struct {
 	LastSent     time.Duration // since last_sent_by; the true time since the last send is at least this
 	HasFirstSent bool
 	HasLastSent  bool
-	AbsentSeen   bool // one settled "absent" is on the row
+	AbsentSeen   bool // one settled "absent" is on the row, and at least a second old
 }
 
 // Task is a row of settle.tasks.
