@@ -32,7 +32,8 @@ func (a *attempt) lookup(ctx context.Context) (result any, v Verdict, err error)
 	if a.kind.lookup == nil {
 		return nil, CannotTell, nil
 	}
-	a.deadline = now().Add(a.kind.policy.Deadline)
+	a.asked = now()
+	a.deadline = a.asked.Add(a.kind.policy.Deadline)
 	type reading struct { // returned, not assigned: a look-up that ignores its context may still be running
 		result  any
 		verdict Verdict
@@ -47,6 +48,8 @@ func (a *attempt) lookup(ctx context.Context) (result any, v Verdict, err error)
 	switch {
 	case err != nil:
 		r.verdict = CannotTell
+	case r.verdict == Absent:
+		r.result = nil // what is not there has no id
 	case a.contradictsProof(r.verdict, r.result):
 		r.verdict = Contradictory
 	}
@@ -59,25 +62,30 @@ func (a *attempt) contradictsProof(v Verdict, result any) bool {
 	if a.task.EvidenceID == "" || a.task.ExternalID != "" || v != Found && v != FoundRefused {
 		return false
 	}
-	id, err := a.idOf(result)
+	id, err := a.externalID(result)
 	return err == nil && id != "" && id != a.task.EvidenceID
 }
 
 // askFacts adds this process's own elapsed time to the ages that the database gave: a key is taken for older,
-// and a send for more recent, than it can be.
+// and a send for more recent, than it can be. A reading is as old as its look-up: what the provider did after that
+// left may not be in it, however late the answer came.
 func (a *attempt) askFacts(v Verdict) askFacts {
 	p := a.kind.provider
-	usable := p.usableKey(a.kind.policy.Deadline)
-	oldest := a.age.FirstSent + now().Sub(a.claimed)
-	latest := a.age.LastSent + now().Sub(a.known)
 	return askFacts{
 		lookup: a.kind.lookup != nil, verdict: v, knownID: a.knownID() != "",
 		keyed:      !p.Unkeyed,
-		young:      a.age.HasFirstSent && oldest < usable && a.task.Provider == p.Identity,
-		settled:    a.age.HasLastSent && latest >= p.AbsentAfter,
+		young:      a.young(),
+		settled:    a.age.HasLastSent && a.age.LastSent+a.asked.Sub(a.known) >= p.AbsentAfter,
 		absentSeen: a.age.AbsentSeen,
 		permitted:  p.Unkeyed && p.ResendUnkeyed || a.task.ResendOnce,
 	}
+}
+
+// young reports whether the provider surely still has the key of the first send.
+func (a *attempt) young() bool {
+	p := a.kind.provider
+	return a.age.HasFirstSent && a.task.Provider == p.Identity &&
+		a.age.FirstSent+now().Sub(a.claimed) < p.usableKey(a.kind.policy.Deadline)
 }
 
 // resend looks at the local rows and the order once more, confirms the lease by SQL, and performs with the same key.
@@ -96,9 +104,9 @@ func (a *attempt) resend(ctx context.Context, d decision, asked askFacts) settle
 	if err != nil && errors.Is(context.Cause(ctx), ErrDraining) {
 		return a.giveBack(ctx, decideOutcome(outcomeFacts{outcome: outcomeDrained}), conclusion{})
 	}
-	if err != nil {
-		a.log.WarnContext(ctx, "not armed for a resend; staying silent", "error", err)
-		return settlement{verb: silent}
+	if err != nil { // the save tells an attempt that has lost its task from one that may ask again
+		a.log.WarnContext(ctx, "not armed for a resend", "error", err)
+		return a.conclude(ctx, outcomeAskAgain, conclusion{})
 	}
 	a.log.InfoContext(ctx, "sending again", "why", d.why)
 	return a.perform(ctx, keyUntil)

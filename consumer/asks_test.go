@@ -71,7 +71,7 @@ func TestAskVerdicts(t *testing.T) {
 			ack
 			failed: the provider was asked: it refused (pay_7)`},
 		{name: "other content, or two", row: oldRow, set: looks(told(409, "pay_7")), want: `
-			needs_review attempt 2, unsure, id pay_7, {"id":"pay_7"}
+			needs_review (contradictory) attempt 2, unsure, id pay_7
 			W=0 E=0 asks=1
 			term
 			needs_review: the provider was asked: it has other content, or two effects (pay_7)`},
@@ -95,7 +95,7 @@ func TestAskVerdicts(t *testing.T) {
 		{name: "an error beside a verdict", row: oldRow, set: lookup(func(context.Context, *Attempt[payJob]) (paid, Verdict, error) {
 			return paid{ID: "pay_7"}, Absent, errors.New("cut")
 		}), want: `
-			unknown attempt 2, unsure, id pay_7, class unknown, wait backoff, {"id":"pay_7"}
+			unknown attempt 2, unsure, id pay_7, class unknown, wait backoff
 			W=0 E=0 asks=0
 			nak kept
 			unknown: the provider was asked and cannot tell (pay_7)`},
@@ -174,7 +174,7 @@ func TestAskAbsentKeyed(t *testing.T) {
 			nak kept
 			unknown: the provider does not know it; asked once more before that counts`},
 		{name: "D-40: forgotten key, second reading", row: and(oldKey, "absent_at", hoursAgo(1)), want: `
-			needs_review attempt 2, unsure, absent once
+			needs_review (absent) attempt 2, unsure, absent once
 			W=0 E=0 asks=1
 			term
 			needs_review: the provider does not know it; resend or resolve?`},
@@ -187,7 +187,7 @@ func TestAskAbsentKeyed(t *testing.T) {
 		{name: "ResendUnkeyed is not for providers with keys", row: and(oldKey, "absent_at", hoursAgo(1)), set: func(_ *payProvider, k *Kind[payJob, paid]) {
 			k.Provider.ResendUnkeyed = true
 		}, want: `
-			needs_review attempt 2, unsure, absent once
+			needs_review (absent) attempt 2, unsure, absent once
 			W=0 E=0 asks=1
 			term
 			needs_review: the provider does not know it; resend or resolve?`},
@@ -233,7 +233,7 @@ func TestAskAbsentUnkeyed(t *testing.T) {
 			ack
 			started: the provider does not know it, twice and settled; sent again as permitted`},
 		{name: "second reading, not permitted", row: absentOnce, set: unkeyed(false), want: `
-			needs_review attempt 2, unsure, absent once
+			needs_review (absent) attempt 2, unsure, absent once
 			W=0 E=0 asks=1
 			term
 			needs_review: the provider does not know it; resend or resolve?`},
@@ -262,17 +262,17 @@ func TestAskNoLookup(t *testing.T) {
 			ack
 			started: no look-up; sent again under the same key, which the provider still keeps`},
 		{name: "D-40: forgotten key", row: oldKey, set: noLookup, want: `
-			needs_review attempt 2, unsure
+			needs_review (no_lookup) attempt 2, unsure
 			W=0 E=0 asks=0
 			term
 			needs_review: may have been applied; this kind has no look-up and the key no longer protects a resend`},
 		{name: "no keys", row: oldKey, set: all(noLookup, unkeyed(true)), want: `
-			needs_review attempt 2, unsure
+			needs_review (no_lookup) attempt 2, unsure
 			W=0 E=0 asks=0
 			term
 			needs_review: may have been applied; this kind has no look-up and the key no longer protects a resend`},
 		{name: "an id is known", row: with("external_id", `'pay_7'`), set: noLookup, want: `
-			needs_review attempt 2, unsure, id pay_7
+			needs_review (no_lookup) attempt 2, unsure, id pay_7
 			W=0 E=0 asks=0
 			term
 			needs_review: the provider has an id for it, and this kind has no look-up (pay_7)`},
@@ -308,12 +308,12 @@ func TestAskKnownID(t *testing.T) {
 			ack
 			failed: the provider was asked: it refused (pay_7)`},
 		{name: "not known to the provider", row: with(id, `'pay_7'`), want: `
-			needs_review attempt 2, unsure, id pay_7
+			needs_review (vanished) attempt 2, unsure, id pay_7
 			W=0 E=0 asks=1
 			term
 			needs_review: the provider does not know an effect whose id it once gave (pay_7)`},
 		{name: "found under another id", row: with(id, `'pay_7'`), set: looks(told(200, "pay_8")), want: `
-			needs_review attempt 2, unsure, id pay_7, evidence pay_8, class two_effects
+			needs_review (two_effects) attempt 2, unsure, id pay_7, evidence pay_8, class two_effects
 			W=0 E=0 asks=1
 			term
 			needs_review: two effects? the provider answered with another id than the one on the row (pay_7)`},
@@ -324,12 +324,12 @@ func TestAskKnownID(t *testing.T) {
 			ack
 			finished: the provider was asked: it happened (pay_7)`},
 		{name: "D-38: late proof, not known to the provider", row: with(evidence, `'pay_7'`), want: `
-			needs_review attempt 2, unsure, evidence pay_7
+			needs_review (vanished) attempt 2, unsure, evidence pay_7
 			W=0 E=0 asks=1
 			term
 			needs_review: the provider does not know an effect whose id it once gave`},
 		{name: "D-38: late proof, found under another id", row: with(evidence, `'pay_7'`), set: looks(told(200, "pay_8")), want: `
-			needs_review attempt 2, unsure, id pay_8, evidence pay_7, {"id":"pay_8"}
+			needs_review (contradictory) attempt 2, unsure, id pay_8, evidence pay_7
 			W=0 E=0 asks=1
 			term
 			needs_review: the provider was asked: it has other content, or two effects (pay_8)`},
@@ -350,7 +350,7 @@ func TestAskStoredJob(t *testing.T) {
 			ack
 			finished: the provider was asked: it happened (first under first-key)`},
 		{name: "payload that cannot be decoded", row: with("payload", `{"order":`), want: `
-			needs_review attempt 2, unsure, class conflict
+			needs_review (conflict) attempt 2, unsure, class conflict
 			W=0 E=0 asks=0
 			term
 			needs_review: contradictory data or a missing record`},

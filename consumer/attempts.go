@@ -20,6 +20,7 @@ type attempt struct {
 	age     idemstore.Age
 	claimed time.Time // before the claim was sent
 	known   time.Time // after it was answered: ages are at least this old
+	asked   time.Time // before the look-up was sent
 	job     any
 	trace   string
 

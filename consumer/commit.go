@@ -24,10 +24,8 @@ const (
 
 // conclude turns an outcome into a decision and commits it.
 func (a *attempt) conclude(ctx context.Context, out outcome, c conclusion) settlement {
-	p := a.kind.provider
-	young := a.age.HasFirstSent && a.task.Provider == p.Identity &&
-		a.age.FirstSent+now().Sub(a.claimed) < p.usableKey(a.kind.policy.Deadline)
-	d := decideOutcome(outcomeFacts{outcome: out, unsure: a.task.Unsure, replays: young && !p.ForgetsRefusals, sent: c.sent})
+	d := decideOutcome(outcomeFacts{outcome: out, unsure: a.task.Unsure, replays: a.young() && !a.kind.provider.ForgetsRefusals,
+		sent: c.sent})
 	if out == outcomeDrained || out == outcomeCutShort {
 		c.err = nil // "context canceled" is our doing, and no news about the job; the audit says what happened
 	}
@@ -58,6 +56,8 @@ func (a *attempt) commit(ctx context.Context, d decision, c conclusion) settleme
 		return a.saved(ctx, d, s, saved)
 	case errors.As(err, &local):
 		return a.unbooked(ctx, d, c, err)
+	case errors.Is(err, idemstore.ErrOtherExternalID) && s.ExternalID == "":
+		return a.conclude(ctx, outcomeAskAgain, conclusion{err: c.err})
 	case errors.Is(err, idemstore.ErrOtherExternalID):
 		return a.twoEffects(ctx, c, s)
 	}
@@ -140,28 +140,25 @@ func (a *attempt) saveOf(ctx context.Context, d decision, c conclusion) (idemsto
 	if d.settled && (asked || p.usableKey(a.kind.policy.Deadline) == 0) {
 		s.Settle = p.AbsentAfter
 	}
-	if err := a.addResult(&s, c); err != nil {
-		return s, err
-	}
-	if !d.status.Final() || a.kind.commit == nil {
+	if !d.status.Final() {
+		s.ExternalID, _ = a.externalID(c.result) // beside most errors handlers return an empty result, or a nil one
 		return s, nil
+	}
+	if err := a.addResult(&s, c); err != nil || a.kind.commit == nil {
+		return s, err
 	}
 	err := a.addWrites(&s, c)
 	return s, err
 }
 
-// addResult stores what the handler brought back. Next to an outcome that is not final it counts only if it has
-// an external id: handlers return an empty result beside most errors. A skipped event has no id.
+// addResult stores what the handler brought back. A row has a result only if it is final, or if all that it lacks is
+// its booking: whatever else comes with an id may still turn out otherwise. A skipped event has no id.
 func (a *attempt) addResult(s *idemstore.Save, c conclusion) (err error) {
 	if c.result == nil {
 		return nil
 	}
-	id := ""
 	if c.source != Skipped {
-		id, err = a.idOf(c.result)
-	}
-	if !s.Status.Final() && (err != nil || id == "") {
-		return nil //nolint:nilerr // handlers return an empty result, or a nil one, beside most errors
+		s.ExternalID, err = a.externalID(c.result)
 	}
 	if err != nil {
 		return fmt.Errorf("take external id: %w", err)
@@ -171,8 +168,20 @@ func (a *attempt) addResult(s *idemstore.Save, c conclusion) (err error) {
 		return fmt.Errorf("encode result: %w", err)
 	}
 	s.Result, s.ResultAltered = cleanJSON(raw, maxResult)
-	s.ExternalID, _ = cleanText([]byte(id), maxExternalID)
 	return nil
+}
+
+// externalID takes the provider's id out of a result, as it is stored. No result has none.
+func (a *attempt) externalID(result any) (string, error) {
+	if result == nil {
+		return "", nil
+	}
+	id, err := a.idOf(result)
+	if err != nil {
+		return "", err
+	}
+	id, _ = cleanText([]byte(id), maxExternalID)
+	return id, nil
 }
 
 // addWrites lets the kind queue its local rows and events.
@@ -233,9 +242,7 @@ func (a *attempt) unbooked(ctx context.Context, unsaved decision, c conclusion, 
 	d := decideOutcome(outcomeFacts{outcome: out})
 	s := a.saveFor(d, cause)
 	s.ErrorClass = "not_booked"
-	if err := a.addResult(&s, c); err != nil {
-		s.LastError = errorText(errors.Join(cause, err))
-	}
+	_ = a.addResult(&s, c) // if it fails, this is the cause, or comes on top of it
 	if out == outcomeUnbooked {
 		s.Applied = a.versionApplied(ctx, c)
 	} else {
@@ -274,17 +281,17 @@ func (a *attempt) notSaved(ctx context.Context, c conclusion, err error) settlem
 
 // leaveEvidence keeps an external id that this attempt learnt although the task is not its own any more.
 func (a *attempt) leaveEvidence(ctx context.Context, result any) {
-	if result == nil {
-		return
-	}
-	id, err := a.idOf(result)
+	id, err := a.externalID(result)
 	if err != nil || id == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 	defer cancel()
-	id, _ = cleanText([]byte(id), maxExternalID)
 	err = a.engine.store.SaveExternalID(ctx, a.task.Fence, id, a.trace)
+	if errors.Is(err, idemstore.ErrLost) && errors.Is(err, idemstore.ErrOtherExternalID) {
+		a.log.ErrorContext(ctx, "two effects? the task is over, and a lost attempt brings an id that is not its own", "external_id", id)
+		return
+	}
 	a.log.WarnContext(ctx, "external id left as evidence", "external_id", id, "answer", err)
 }
 

@@ -15,7 +15,7 @@ import (
 func TestPerformUnbooked(t *testing.T) {
 	t.Parallel()
 	const parked = `
-			needs_review attempt 1, unsure, id pay_1, class not_booked, {"id":"pay_1"}
+			needs_review (not_booked) attempt 1, unsure, id pay_1, class not_booked, {"id":"pay_1"}
 			W=1 E=1 asks=0
 			term
 			needs_review: done at the provider, not booked here (pay_1)`
@@ -41,14 +41,14 @@ func TestPerformUnbooked(t *testing.T) {
 			return nil
 		})},
 		{name: "refused, and not booked", set: all(answers(declined), commits(func(*Writes, Final[payJob, paid]) error { return errors.New("no") })), want: `
-			needs_review attempt 1, unsure, id pay_9, class not_booked
+			needs_review (refusal_not_booked) attempt 1, unsure, id pay_9, class not_booked
 			W=1 E=0 asks=0
 			term
 			needs_review: refused by the provider, not booked here (pay_9)`},
 		{name: "D-41: panic while the id is taken", set: func(_ *payProvider, k *Kind[payJob, paid]) {
 			k.ExternalID = func(paid) string { panic("boom") }
 		}, want: `
-			needs_review attempt 1, unsure, class not_booked
+			needs_review (not_booked) attempt 1, unsure, class not_booked
 			W=1 E=1 asks=0
 			term
 			needs_review: done at the provider, not booked here`},

@@ -186,6 +186,7 @@ const (
 	outcomeCutShort                       // the process stops, sent, no answer in the grace time
 	outcomeMisconfigured                  // set up wrongly, and the request may have been applied
 	outcomeConflict                       // contradictory data, a missing record
+	outcomeAskAgain                       // the row learnt something since this attempt looked at it
 	outcomeLost                           // the lease is gone
 )
 
@@ -234,6 +235,9 @@ func decideOutcome(f outcomeFacts) decision {
 	case outcomeConflict:
 		return decision{act: saveIt, status: idemstore.NeedsReview, cause: idemstore.CauseConflict, applied: f.sent, alert: true,
 			why: "contradictory data or a missing record"}
+	case outcomeAskAgain:
+		return decision{act: saveIt, status: idemstore.Unknown, applied: true, wait: waitShort,
+			why: "late proof came in, or the key grew too old; the provider is asked again"}
 	case outcomeLost:
 		return decision{act: nothing}
 	case outcomeUnknown:

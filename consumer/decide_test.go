@@ -91,7 +91,7 @@ func (a answer) inWords(t *testing.T, f idemstore.Found) string {
 var outcomeNames = map[outcome]string{outcomeUnknown: "unknown", outcomeDone: "done", outcomeTwoEffects: "two-effects",
 	outcomeUnbooked: "unbooked", outcomeUnbookedRefusal: "unbooked-refusal", outcomeUnbookedSkip: "unbooked-skip", outcomeAccepted: "accepted", outcomeRefused: "refused", outcomeNotSent: "not-sent",
 	outcomeNotLetIn: "not-let-in", outcomeDrained: "drained", outcomeCutShort: "cut-short",
-	outcomeMisconfigured: "misconfigured", outcomeConflict: "conflict", outcomeLost: "lost"}
+	outcomeMisconfigured: "misconfigured", outcomeConflict: "conflict", outcomeAskAgain: "ask-again", outcomeLost: "lost"}
 
 // The perform table. "replays" is a young key at a provider that stores refusals. A give-back becomes unknown in
 // the release's own statement where an earlier attempt may have been applied.
@@ -114,6 +114,7 @@ misconfigured    -      -       -    | save unknown long alert applied
 unknown          -      -       -    | save unknown +1 asked applied settled
 conflict         -      -       no   | save needs_review conflict alert
 conflict         -      -       yes  | save needs_review conflict alert applied
+ask-again        -      -       -    | save unknown short applied
 lost             -      -       -    | nothing
 `
 

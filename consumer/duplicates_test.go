@@ -198,7 +198,7 @@ func TestStories(t *testing.T) {
 			unknown: the provider does not know it; asked once more before that counts
 			started: the provider does not know it, twice and settled; sent again as permitted`},
 		{name: "D-29: no keys, absent twice, a person is asked", set: all(soonSettled(false), answers(noAnswer)), want: `
-			needs_review attempt 3, failures 1, unsure, absent once, class unknown
+			needs_review (absent) attempt 3, failures 1, unsure, absent once, class unknown
 			W=1 E=0 asks=2
 			nak nak term
 			unknown: no outcome is known
@@ -206,7 +206,7 @@ func TestStories(t *testing.T) {
 			needs_review: the provider does not know it; resend or resolve?`},
 		{name: "D-41: panics each time, until the budget is used up", set: all(quick, func(_ *payProvider, k *Kind[payJob, paid]) { k.Policy.MaxFailures = 3 },
 			performsNothing(func() { panic("boom") })), want: `
-			needs_review attempt 3, failures 3, unsure, class panic
+			needs_review (budget) attempt 3, failures 3, unsure, class panic
 			W=0 E=0 asks=2
 			nak nak term
 			unknown: no outcome is known

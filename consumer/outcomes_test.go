@@ -124,7 +124,7 @@ func TestPerformTable(t *testing.T) {
 			}
 			return pay()
 		}), want: `
-			needs_review attempt 1, unsure, id pay_0, evidence pay_1, class two_effects
+			needs_review (two_effects) attempt 1, unsure, id pay_0, evidence pay_1, class two_effects
 			W=1 E=1 asks=0
 			term
 			needs_review: two effects? the provider answered with another id than the one on the row (pay_0)`},
@@ -132,19 +132,19 @@ func TestPerformTable(t *testing.T) {
 			w.WriteHeader(http.StatusAccepted)
 			_, _ = w.Write([]byte(`{"id":"pay_1"}`))
 		}), want: `
-			unknown attempt 1, unsure, id pay_1, class accepted, wait poll, {"id":"pay_1"}
+			unknown attempt 1, unsure, id pay_1, class accepted, wait poll
 			W=1 E=1 asks=0
 			nak kept
 			unknown: accepted by the provider, not done yet (pay_1)`},
 		{name: "conflict", set: answers(status(409)), want: `
-			needs_review attempt 1, unsure, class conflict
+			needs_review (conflict) attempt 1, unsure, class conflict
 			W=1 E=0 asks=0
 			term
 			needs_review: contradictory data or a missing record`},
 		{name: "conflict before anything was sent", set: performs(func(context.Context, *Attempt[payJob], func() (paid, error)) (paid, error) {
 			return paid{}, Conflict(errors.New("no such customer"))
 		}), want: `
-			needs_review attempt 1, class conflict
+			needs_review (conflict) attempt 1, class conflict
 			W=0 E=0 asks=0
 			term
 			needs_review: contradictory data or a missing record`},
@@ -230,7 +230,7 @@ func TestPerformNotSent(t *testing.T) {
 			W=0 E=0 asks=0
 			nak kept`},
 		{name: "said by the handler, who sent", set: wishes(NotSentAfter), want: `
-			unknown attempt 1, failures 1, unsure, id pay_1, class not_sent, wait asked, {"id":"pay_1"}
+			unknown attempt 1, failures 1, unsure, id pay_1, class not_sent, wait asked
 			W=1 E=1 asks=0
 			nak kept
 			unknown: no outcome is known (pay_1)`},
@@ -320,7 +320,7 @@ func TestPerformUnknown(t *testing.T) {
 			out, _ := pay()
 			return out, errors.New("cannot read the rest")
 		}), want: `
-			unknown attempt 1, failures 1, unsure, id pay_1, class unknown, wait backoff, {"id":"pay_1"}
+			unknown attempt 1, failures 1, unsure, id pay_1, class unknown, wait backoff
 			W=1 E=1 asks=0
 			nak kept
 			unknown: no outcome is known (pay_1)`},
@@ -341,7 +341,7 @@ func TestPerformSpent(t *testing.T) {
 	b := newBench(t)
 	b.play([]scenario{
 		{name: "last failure", set: all(effectThen(noAnswer), func(_ *payProvider, k *Kind[payJob, paid]) { k.Policy.MaxFailures = 1 }), want: `
-			needs_review attempt 1, failures 1, unsure, class unknown
+			needs_review (budget) attempt 1, failures 1, unsure, class unknown
 			W=1 E=1 asks=0
 			term
 			needs_review: no outcome is known; parked: budget or age limit used up`},
@@ -351,7 +351,7 @@ func TestPerformSpent(t *testing.T) {
 			}
 			return pay()
 		})), want: `
-			needs_review attempt 1, failures 1, unsure, class unknown
+			needs_review (age) attempt 1, failures 1, unsure, class unknown
 			W=1 E=1 asks=0
 			term
 			needs_review: no outcome is known; parked: budget or age limit used up`},
@@ -366,18 +366,18 @@ func TestPerformSpent(t *testing.T) {
 			booked pay_1 by perform
 			ack`},
 		{name: "too old at the claim", row: map[string]string{"give_up_at": hoursAgo(1)}, want: `
-			needs_review attempt 2, unsure
+			needs_review (age) attempt 2, unsure
 			W=0 E=0 asks=0
 			term
 			needs_review: parked: not settled within its age limit`},
 		{name: "budget used up at the claim", row: map[string]string{"failures": `5`}, want: `
-			needs_review attempt 2, failures 5, unsure
+			needs_review (budget) attempt 2, failures 5, unsure
 			W=0 E=0 asks=0
 			term
 			needs_review: parked: 5 failures, the budget is used up`},
 		{name: "D-11: the last of the attempts that died", row: map[string]string{"status": `'started'`, "unsure": `false`, "sending": `true`,
 			"failures": `4`, "lease_until": hoursAgo(0)}, want: `
-			needs_review attempt 2, failures 5, unsure
+			needs_review (budget) attempt 2, failures 5, unsure
 			W=0 E=0 asks=0
 			term
 			needs_review: parked: 5 failures, the budget is used up`},
@@ -404,7 +404,7 @@ func TestCheck(t *testing.T) {
 			booked pay_1 by perform
 			ack`},
 		{name: "contradiction", set: checks(func() (paid, bool, error) { return paid{}, false, Conflict(errors.New("amounts differ")) }), want: `
-			needs_review attempt 1, class conflict
+			needs_review (conflict) attempt 1, class conflict
 			W=0 E=0 asks=0
 			term
 			needs_review: contradictory data or a missing record`},

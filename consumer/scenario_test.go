@@ -219,7 +219,11 @@ func (p *playing) rowSeen(t *testing.T) string {
 	if !ok {
 		return "no row"
 	}
-	out := []string{fmt.Sprintf("%s attempt %d", row.Status, row.Attempt)}
+	status := string(row.Status)
+	if row.Cause != "" {
+		status += fmt.Sprintf(" (%s)", row.Cause)
+	}
+	out := []string{fmt.Sprintf("%s attempt %d", status, row.Attempt)}
 	add := func(condition bool, format string, args ...any) {
 		if condition {
 			out = append(out, fmt.Sprintf(format, args...))
