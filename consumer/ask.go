@@ -20,6 +20,7 @@ func (a *attempt) ask(ctx context.Context) settlement {
 		return a.giveBack(ctx, decideOutcome(outcomeFacts{outcome: outcomeDrained}), conclusion{})
 	}
 	facts := a.askFacts(verdict)
+	a.surelyAbsent = facts.verdict == Absent && facts.settled
 	d := decideAsk(facts)
 	if d.act == sendIt {
 		return a.resend(ctx, d, facts)

@@ -21,8 +21,10 @@ type attempt struct {
 	claimed time.Time // before the claim was sent
 	known   time.Time // after it was answered: ages are at least this old
 	asked   time.Time // before the look-up was sent
-	job     any
-	trace   string
+
+	surelyAbsent bool // the look-up said "absent" when every request that left had to show
+	job          any
+	trace        string
 
 	deadline time.Time // of the phase that runs now
 	gate     atomic.Pointer[gate]
@@ -96,6 +98,7 @@ type conclusion struct {
 	after   time.Duration // what the provider asked for
 	source  Source
 	sent    bool // a request of this attempt may have been applied
+	status  int  // of the answer that Perform kept; 0: none
 	verdict string
 	detail  string // for the audit
 }
@@ -143,15 +146,20 @@ func (a *attempt) perform(ctx context.Context, keyUntil time.Time) settlement {
 		g.limitKeyAge(keyUntil)
 	}
 	a.engine.opened(a, g)
+	before := a.answer.Load() // perhaps a look-up's
 
 	result, err := a.call(withGate(ctx, g), spanPerform, func(ctx context.Context, a *attempt) (any, error) {
 		result, err := a.kind.perform(ctx, a)
 		a.learnt(ctx, result)
 		return result, err
 	})
-	out := a.judge(ctx, g, err)
+	status := 0
+	if answer := a.answer.Load(); answer != before {
+		status = answer.status
+	}
+	out := a.judge(ctx, g, err, status)
 	return a.conclude(ctx, out, conclusion{result: result, err: err, after: askedFor(err), source: Performed,
-		sent: g.judgement() == maybeApplied})
+		sent: g.judgement() == maybeApplied, status: status})
 }
 
 // call runs a handler function with a deadline and contains its panics. A handler that ignores its context is
@@ -193,13 +201,13 @@ func (a *attempt) call(ctx context.Context, name string, f func(context.Context,
 // handlerGrace is how long a handler may take to return after its context ended.
 const handlerGrace = time.Second
 
-// judge turns what a handler returned, and what the gate saw, into an outcome.
-func (a *attempt) judge(ctx context.Context, g *gate, err error) outcome {
+// judge turns what a handler returned, what the gate saw and the status of the answer into an outcome.
+func (a *attempt) judge(ctx context.Context, g *gate, err error, status int) outcome {
 	g.shut(ErrDeadline) // the handler is done: what it left running sends nothing, so "nothing was sent" is a fact
 	return judge(judgeFacts{
 		err: err, seen: g.judgement(), refused: g.refused(), cause: g.cause(),
 		lost:     errors.Is(context.Cause(ctx), ErrLost) || errors.Is(g.cause(), ErrLost),
-		draining: errors.Is(context.Cause(ctx), ErrDraining),
+		draining: errors.Is(context.Cause(ctx), ErrDraining), stored: a.kind.provider.storesError(status),
 	})
 }
 

@@ -24,8 +24,11 @@ const (
 
 // conclude turns an outcome into a decision and commits it.
 func (a *attempt) conclude(ctx context.Context, out outcome, c conclusion) settlement {
-	d := decideOutcome(outcomeFacts{outcome: out, unsure: a.task.Unsure, replays: a.young() && !a.kind.provider.ForgetsRefusals,
-		sent: c.sent})
+	p := a.kind.provider
+	answered := c.sent || c.status != 0 // a refusal of our own is not what an earlier request got
+	d := decideOutcome(outcomeFacts{outcome: out, unsure: a.task.Unsure, sent: c.sent,
+		replays: answered && a.young() && p.storesRefusal(c.status),
+		asked:   !p.Unkeyed && (a.kind.lookup == nil || a.surelyAbsent)})
 	if out == outcomeDrained || out == outcomeCutShort {
 		c.err = nil // "context canceled" is our doing, and no news about the job; the audit says what happened
 	}
@@ -137,7 +140,7 @@ func (a *attempt) saveOf(ctx context.Context, d decision, c conclusion) (idemsto
 	asked := c.verdict != ""
 	s.AbsentNow, s.ClearAbsent = d.absentNow, asked && c.verdict != Absent.String()
 	s.Delay = a.jittered(d.wait, d.cost, c.after)
-	if d.settled && (asked || p.usableKey(a.kind.policy.Deadline) == 0) {
+	if d.settled == settleAlways || d.settled == settleUnkeyed && p.usableKey(a.kind.policy.Deadline) == 0 {
 		s.Settle = p.AbsentAfter
 	}
 	if !d.status.Final() {
@@ -355,6 +358,10 @@ func (c errorClass) String() string {
 		return "misconfigured"
 	case classConflict:
 		return "conflict"
+	case classInProgress:
+		return "in_progress"
+	case classReplayed:
+		return "replayed_error"
 	case classDone:
 		return "done"
 	case classNone:

@@ -63,7 +63,7 @@ func Defaults() Config {
 
 // DefaultProvider is what zero fields of a Provider mean.
 func DefaultProvider() Provider {
-	return Provider{KeyLifetime: 24 * time.Hour, AbsentAfter: 15 * time.Second,
+	return Provider{KeyLifetime: 24 * time.Hour, AbsentAfter: 15 * time.Second, Stored: []int{http.StatusPaymentRequired},
 		AppliedNothing: []int{http.StatusUnauthorized, http.StatusMethodNotAllowed, http.StatusTooManyRequests}}
 }
 
@@ -119,6 +119,9 @@ func (p Provider) withDefaults() Provider {
 	p.AbsentAfter = or(p.AbsentAfter, d.AbsentAfter)
 	if p.AppliedNothing == nil {
 		p.AppliedNothing = d.AppliedNothing
+	}
+	if p.Stored == nil {
+		p.Stored = d.Stored
 	}
 	return p
 }
@@ -208,6 +211,18 @@ func (p Provider) usableKey(deadline time.Duration) time.Duration {
 func (p Provider) check(name string) error {
 	if p.KeyLifetime < 0 || p.AbsentAfter < 0 {
 		return fmt.Errorf("kind %s: provider: KeyLifetime and AbsentAfter must not be negative", name)
+	}
+	for field, statuses := range map[string][]int{"Stored": p.Stored, "AppliedNothing": p.AppliedNothing} {
+		for _, status := range statuses {
+			if status < 400 || status > 599 {
+				return fmt.Errorf("kind %s: provider: %s must list statuses from 400 to 599, not %d", name, field, status)
+			}
+		}
+	}
+	for _, m := range []Meaning{p.Status409, p.Status422} {
+		if m < MeansByBody || m > MeansExists {
+			return fmt.Errorf("kind %s: provider: Status409 and Status422 must be one of the meanings, not %d", name, m)
+		}
 	}
 	return nil
 }

@@ -148,8 +148,36 @@ func TestPolicyOrder(t *testing.T) {
 	if d.Provider.KeyLifetime != p.KeyLifetime || d.Provider.AbsentAfter != p.AbsentAfter || !slices.Equal(d.Provider.AppliedNothing, []int{401, 405, 429}) {
 		t.Errorf("provider %+v", d.Provider)
 	}
+	if d.Local || !slices.Equal(d.Provider.Stored, []int{402}) || d.Provider.Status409 != MeansByBody || d.Provider.Status422 != MeansByBody {
+		t.Errorf("provider %+v, local %v", d.Provider, d.Local)
+	}
 	says(t, "describe", func() error { _, err := Describe(plain("A"), Config{}); return err }(), "A")
 	says(t, "describe", func() error { _, err := Describe(plain("a"), Config{Policy: Policy{MaxAge: 1}}); return err }(), "MaxAge")
+}
+
+// What a profile says about answers is checked, and an empty list is not the default.
+func TestProviderAnswers(t *testing.T) {
+	t.Parallel()
+	described := func(p Provider) (Description, error) {
+		k := plain("test.pay")
+		k.Provider = p
+		return Describe(k, Config{})
+	}
+	d, err := described(Provider{Stored: []int{}, AppliedNothing: []int{}})
+	if err != nil || len(d.Provider.Stored) != 0 || len(d.Provider.AppliedNothing) != 0 {
+		t.Errorf("empty lists became %v and %v (%v)", d.Provider.Stored, d.Provider.AppliedNothing, err)
+	}
+	for text, p := range map[string]Provider{
+		"Stored": {Stored: []int{402, 201}}, "AppliedNothing": {AppliedNothing: []int{200}}, "Status409": {Status409: MeansExists + 1}, "Status422": {Status422: -1},
+	} {
+		_, err := described(p)
+		says(t, text, err, "test.pay", text)
+	}
+	for status, want := range map[int]bool{0: true, 402: true, 400: false, 500: false} {
+		if got := DefaultProvider().storesRefusal(status); got != want {
+			t.Errorf("a refusal with %d counts as stored: %v", status, got)
+		}
+	}
 }
 
 // Lenient is safe, and better, where the provider can be asked.

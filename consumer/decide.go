@@ -138,6 +138,15 @@ const (
 	sendIt              // arm, then perform with the same key
 )
 
+// settling says whether the next attempt waits until "absent" may count.
+type settling int
+
+const (
+	settleNever   settling = iota
+	settleUnkeyed          // where a resend cannot rest on the key: asking earlier would decide nothing
+	settleAlways
+)
+
 // decision is what to do about an outcome or a verdict.
 type decision struct {
 	act    act
@@ -145,8 +154,8 @@ type decision struct {
 	cause  idemstore.Cause // of needs_review
 	cost   int             // failures
 	wait   wait
-	// settled delays the next attempt to the moment when "absent" may count, where a resend cannot rest on the key.
-	settled bool
+	// settled delays the next attempt to the moment when "absent" may count.
+	settled settling
 	// applied says that a request of this attempt may have been applied.
 	applied bool
 	alert   bool
@@ -186,6 +195,8 @@ const (
 	outcomeCutShort                       // the process stops, sent, no answer in the grace time
 	outcomeMisconfigured                  // set up wrongly, and the request may have been applied
 	outcomeConflict                       // contradictory data, a missing record
+	outcomeInProgress                     // an earlier request with the key is still at work
+	outcomeReplayed                       // an error that the provider stores under the key
 	outcomeAskAgain                       // the row learnt something since this attempt looked at it
 	outcomeLost                           // the lease is gone
 )
@@ -196,6 +207,7 @@ type outcomeFacts struct {
 	unsure  bool // an earlier attempt may have been applied
 	replays bool // the key is young and the provider stores and replays refusals
 	sent    bool // a request of this attempt may have been applied
+	asked   bool // nobody can say more: this attempt read a settled "absent", or the kind cannot ask
 }
 
 // decideOutcome is the perform table.
@@ -227,7 +239,7 @@ func decideOutcome(f outcomeFacts) decision {
 	case outcomeDrained:
 		return decision{act: giveBack, wait: waitShort}
 	case outcomeCutShort:
-		return decision{act: saveIt, status: idemstore.Unknown, applied: true, wait: waitShort, settled: true,
+		return decision{act: saveIt, status: idemstore.Unknown, applied: true, wait: waitShort, settled: settleUnkeyed,
 			why: "the process stopped while the provider was at work"}
 	case outcomeMisconfigured:
 		return decision{act: saveIt, status: idemstore.Unknown, applied: true, wait: waitLong, alert: true,
@@ -235,6 +247,11 @@ func decideOutcome(f outcomeFacts) decision {
 	case outcomeConflict:
 		return decision{act: saveIt, status: idemstore.NeedsReview, cause: idemstore.CauseConflict, applied: f.sent, alert: true,
 			why: "contradictory data or a missing record"}
+	case outcomeInProgress:
+		return decision{act: saveIt, status: idemstore.Unknown, applied: true, wait: waitAttempts, settled: settleUnkeyed,
+			why: "the provider is still at work on an earlier request"}
+	case outcomeReplayed:
+		return decideReplayed(f)
 	case outcomeAskAgain:
 		return decision{act: saveIt, status: idemstore.Unknown, applied: true, wait: waitShort,
 			why: "late proof came in, or the key grew too old; the provider is asked again"}
@@ -242,7 +259,7 @@ func decideOutcome(f outcomeFacts) decision {
 		return decision{act: nothing}
 	case outcomeUnknown:
 	}
-	return decision{act: saveIt, status: idemstore.Unknown, cost: 1, applied: true, wait: waitAsked, settled: true,
+	return decision{act: saveIt, status: idemstore.Unknown, cost: 1, applied: true, wait: waitAsked, settled: settleUnkeyed,
 		why: "no outcome is known"}
 }
 
@@ -252,8 +269,19 @@ func decideRefused(f outcomeFacts) decision {
 	if !f.unsure || f.replays {
 		return decision{act: saveIt, status: idemstore.Failed, applied: true}
 	}
-	return decision{act: saveIt, status: idemstore.Unknown, cost: 1, applied: true, wait: waitFailures, settled: true,
+	return decision{act: saveIt, status: idemstore.Unknown, cost: 1, applied: true, wait: waitFailures, settled: settleUnkeyed,
 		why: "refused, but an earlier attempt may have been applied"}
+}
+
+// decideReplayed: the key brings nothing but the stored error, so what is left is to ask, once every request that left
+// must show, and then a person.
+func decideReplayed(f outcomeFacts) decision {
+	if f.asked {
+		return decision{act: saveIt, status: idemstore.NeedsReview, cause: idemstore.CauseReplayedError, applied: true, alert: true,
+			why: "the provider answers every resend with the same stored error, and no look-up knows the effect"}
+	}
+	return decision{act: saveIt, status: idemstore.Unknown, cost: 1, applied: true, wait: waitAsked, settled: settleAlways,
+		why: "no outcome is known; the provider stores this error under the key"}
 }
 
 // askFacts are what decides about a look-up.
@@ -310,7 +338,7 @@ func decideAbsent(f askFacts, review func(idemstore.Cause, string) decision, lat
 		return decision{act: sendIt, why: "the provider does not know it; sent again under the same key"}
 	case !f.settled:
 		d := later(waitAttempts, "the provider does not know it yet; too early to believe")
-		d.settled = true
+		d.settled = settleAlways
 		return d
 	case !f.absentSeen:
 		d := later(waitReading, "the provider does not know it; asked once more before that counts")

@@ -91,31 +91,35 @@ func (a answer) inWords(t *testing.T, f idemstore.Found) string {
 var outcomeNames = map[outcome]string{outcomeUnknown: "unknown", outcomeDone: "done", outcomeTwoEffects: "two-effects",
 	outcomeUnbooked: "unbooked", outcomeUnbookedRefusal: "unbooked-refusal", outcomeUnbookedSkip: "unbooked-skip", outcomeAccepted: "accepted", outcomeRefused: "refused", outcomeNotSent: "not-sent",
 	outcomeNotLetIn: "not-let-in", outcomeDrained: "drained", outcomeCutShort: "cut-short",
-	outcomeMisconfigured: "misconfigured", outcomeConflict: "conflict", outcomeAskAgain: "ask-again", outcomeLost: "lost"}
+	outcomeMisconfigured: "misconfigured", outcomeConflict: "conflict", outcomeInProgress: "in-progress", outcomeReplayed: "replayed", outcomeAskAgain: "ask-again", outcomeLost: "lost"}
 
-// The perform table. "replays" is a young key at a provider that stores refusals. A give-back becomes unknown in
-// the release's own statement where an earlier attempt may have been applied.
+// The perform table. "replays" is a young key at a provider that stores refusals; "asked" is a settled "absent" of this
+// attempt, or a kind that cannot ask. A give-back becomes unknown in the release's own statement where an earlier
+// attempt may have been applied.
 const performTable = `
-outcome          unsure replays sent | decision
-done             -      -       -    | save finished applied
-two-effects      -      -       -    | save needs_review two_effects alert applied
-unbooked         -      -       -    | save needs_review not_booked alert applied
-unbooked-refusal -      -       -    | save needs_review refusal_not_booked alert applied
-unbooked-skip    -      -       -    | save needs_review skip_not_booked alert
-accepted         -      -       -    | save unknown poll applied
-refused          no     -       -    | save failed applied
-refused          yes    yes     -    | save failed applied
-refused          yes    no      -    | save unknown +1 failures applied settled
-not-sent         -      -       -    | give back asked
-not-let-in       -      -       -    | give back long alert
-drained          -      -       -    | give back short
-cut-short        -      -       -    | save unknown short applied settled
-misconfigured    -      -       -    | save unknown long alert applied
-unknown          -      -       -    | save unknown +1 asked applied settled
-conflict         -      -       no   | save needs_review conflict alert
-conflict         -      -       yes  | save needs_review conflict alert applied
-ask-again        -      -       -    | save unknown short applied
-lost             -      -       -    | nothing
+outcome          unsure replays sent asked | decision
+done             -      -       -    -     | save finished applied
+two-effects      -      -       -    -     | save needs_review two_effects alert applied
+unbooked         -      -       -    -     | save needs_review not_booked alert applied
+unbooked-refusal -      -       -    -     | save needs_review refusal_not_booked alert applied
+unbooked-skip    -      -       -    -     | save needs_review skip_not_booked alert
+accepted         -      -       -    -     | save unknown poll applied
+refused          no     -       -    -     | save failed applied
+refused          yes    yes     -    -     | save failed applied
+refused          yes    no      -    -     | save unknown +1 failures applied settled-unkeyed
+not-sent         -      -       -    -     | give back asked
+not-let-in       -      -       -    -     | give back long alert
+drained          -      -       -    -     | give back short
+cut-short        -      -       -    -     | save unknown short applied settled-unkeyed
+misconfigured    -      -       -    -     | save unknown long alert applied
+unknown          -      -       -    -     | save unknown +1 asked applied settled-unkeyed
+in-progress      -      -       -    -     | save unknown attempts applied settled-unkeyed
+replayed         -      -       -    no    | save unknown +1 asked applied settled
+replayed         -      -       -    yes   | save needs_review replayed_error alert applied
+ask-again        -      -       -    -     | save unknown short applied
+conflict         -      -       no   -     | save needs_review conflict alert
+conflict         -      -       yes  -     | save needs_review conflict alert applied
+lost             -      -       -    -     | nothing
 `
 
 func TestDecideOutcome(t *testing.T) {
@@ -123,20 +127,17 @@ func TestDecideOutcome(t *testing.T) {
 	tab := parseTable(t, performTable)
 	for f := range allOutcomeFacts {
 		tab.check(t, facts{"outcome": words(t, outcomeNames, f.outcome), "unsure": word(f.unsure), "replays": word(f.replays),
-			"sent": word(f.sent)}, decideOutcome(f).inWords(t))
+			"sent": word(f.sent), "asked": word(f.asked)}, decideOutcome(f).inWords(t))
 	}
 	tab.complete(t)
 }
 
 func allOutcomeFacts(yield func(outcomeFacts) bool) {
 	for out := range outcomeNames {
-		for _, unsure := range either {
-			for _, replays := range either {
-				for _, sent := range either {
-					if !yield(outcomeFacts{out, unsure, replays, sent}) {
-						return
-					}
-				}
+		for bits := range 1 << 4 {
+			bit := func(n int) bool { return bits>>n&1 == 1 }
+			if !yield(outcomeFacts{out, bit(0), bit(1), bit(2), bit(3)}) {
+				return
 			}
 		}
 	}

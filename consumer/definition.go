@@ -254,6 +254,7 @@ type Description struct {
 	Provider      Provider `json:"provider"`
 	HasLookup     bool     `json:"has_lookup"`
 	HasOrderGuard bool     `json:"has_order_guard"` // by Entity: no event is sent after a newer one
+	Local         bool     `json:"local"`           // it has no provider; Provider says nothing
 }
 
 // Describe gives the declaration of a kind as an engine with this configuration would run it.
@@ -266,5 +267,6 @@ func Describe(def Definition, c Config) (Description, error) {
 		return Description{}, err
 	}
 	return Description{Name: d.name, Subject: subject(d.name), Consumer: consumerName(d.name), Contract: d.contract,
-		Policy: d.policy, Provider: d.provider, HasLookup: d.lookup != nil, HasOrderGuard: d.entity != nil}, nil
+		Policy: d.policy, Provider: d.provider, HasLookup: d.lookup != nil, HasOrderGuard: d.entity != nil,
+		Local: d.apply != nil}, nil
 }

@@ -71,6 +71,9 @@
 //	not sent                          released, or unknown if an earlier attempt may have been applied; nak
 //	misconfigured                     unknown, or as not sent after 401, 405; alert; nak, late
 //	conflict                          needs_review; term
+//	an earlier request still at work  unknown; nak
+//	an error stored under the key     unknown, due when a look-up must know; nak. Then, or where nobody can be
+//	                                  asked, needs_review; term
 //	anything else                     unknown; failures + 1; nak
 //	lease lost                        nothing; late proof is left as evidence; silent
 //

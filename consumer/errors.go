@@ -27,6 +27,8 @@ const (
 //	NotSent       nothing left. A claim: it counts only where the engine's own judgement agrees.
 //	Misconfigured our side is set up wrongly (403, 404, redirect). Tried again much later, with an alert.
 //	Conflict      contradictory data, or a record that must exist does not. A person decides.
+//	InProgress    an earlier request with this key is still at work. Unknown, and no failure.
+//	ReplayedError an error that the provider stores under the key: sending again is of no use. Unknown.
 type outcomeError struct {
 	class errorClass
 	after time.Duration
@@ -42,6 +44,8 @@ const (
 	classNotSent
 	classMisconfigured
 	classConflict
+	classInProgress
+	classReplayed
 	classDone // no error
 )
 
@@ -82,6 +86,16 @@ func Misconfigured(err error) error { return &outcomeError{class: classMisconfig
 
 // Conflict says that the data contradict each other or that a record is missing: a person has to look.
 func Conflict(err error) error { return &outcomeError{class: classConflict, err: err} }
+
+// InProgress says that the provider is still at work on an earlier request with the same key and has done nothing
+// for this one. The outcome is unknown; the provider is asked again after a growing back-off, at no cost to the
+// budget of failures, until the age limit.
+func InProgress(err error) error { return &outcomeError{class: classInProgress, err: err} }
+
+// ReplayedError says that the provider answered with an error that it has stored under the key and will give to
+// every resend. The outcome is unknown: the stored error says nothing about the effect. Once a look-up surely does
+// not find the effect either, or where there is no look-up, a person decides instead of more resends.
+func ReplayedError(err error) error { return &outcomeError{class: classReplayed, err: err} }
 
 // Reasons why nothing may leave any more, as causes of a cancelled attempt and errors of MaySend.
 var (

@@ -54,9 +54,9 @@ var defaultAppliedNothing = []int{
 
 // newGate makes an open gate. Both times need a monotonic reading. leaseEnd counts from before the claim was
 // sent, because the database may have set its lease at any moment after that. harmlessStatuses is
-// Provider.AppliedNothing; empty means the default.
+// Provider.AppliedNothing; nil means the default.
 func newGate(leaseEnd, deadline time.Time, harmlessStatuses []int) *gate {
-	if len(harmlessStatuses) == 0 {
+	if harmlessStatuses == nil {
 		harmlessStatuses = defaultAppliedNothing
 	}
 	g := &gate{now: now, deadline: deadline, appliedNothing: harmlessStatuses}

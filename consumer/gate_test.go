@@ -156,6 +156,7 @@ func TestGateJudgement(t *testing.T) {
 		{name: "a bare pass", bare: 1, want: maybeApplied},
 		{name: "a bare pass beside a harmless one", bare: 1, ends: []end{{true, 429}}, want: maybeApplied},
 		{name: "the profile's own list", ends: []end{{true, 503}}, statuses: []int{503}, want: appliedNothing},
+		{name: "an empty list is none", ends: []end{{true, 429}}, statuses: []int{}, want: maybeApplied},
 		{name: "which replaces the default", ends: []end{{true, 429}}, statuses: []int{503}, want: maybeApplied},
 	} {
 		t.Run(c.name, func(t *testing.T) {

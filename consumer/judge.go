@@ -16,6 +16,7 @@ type judgeFacts struct {
 	cause    error     // why the gate is shut
 	lost     bool
 	draining bool
+	stored   bool // the answer is an error that the provider stores under the key
 }
 
 // judge names the outcome. A handler's own word counts for done, accepted, refused and conflict; "not sent" must
@@ -38,6 +39,10 @@ func judge(f judgeFacts) outcome {
 		return outcomeRefused
 	case classConflict:
 		return outcomeConflict
+	case classInProgress:
+		return outcomeInProgress
+	case classReplayed:
+		f.stored = true
 	case classMisconfigured:
 		if f.seen != maybeApplied {
 			return outcomeNotLetIn
@@ -61,6 +66,8 @@ func judgeUnclassified(f judgeFacts, untouched bool) outcome {
 		return outcomeNotSent
 	case f.draining:
 		return outcomeCutShort
+	case f.stored:
+		return outcomeReplayed
 	}
 	return outcomeUnknown
 }

@@ -11,33 +11,39 @@ import (
 
 // The judgement of a perform: the handler's word, what the gate saw, and why the gate is shut.
 const judgeTable = `
-said                 seen     knocked shut     lost stopping | outcome
-panic                -        -       -        -    -        | unknown
-done                 -        -       -        -    -        | done
-accepted             -        -       -        -    -        | accepted
-refused              -        -       -        -    -        | refused
-conflict             -        -       -        -    -        | conflict
-misconfigured        maybe    -       -        -    -        | misconfigured
-misconfigured        -        -       -        -    -        | not-let-in
--                    -        -       -        yes  -        | lost
--                    harmless -       -        -    yes      | drained
--                    harmless -       -        -    no       | not-sent
--                    maybe    -       -        -    yes      | cut-short
--                    maybe    -       -        -    no       | unknown
-not-sent             nothing  -       -        -    yes      | drained
-not-sent             nothing  -       -        -    no       | not-sent
-nothing-said         nothing  yes     -        -    yes      | drained
-nothing-said         nothing  yes     -        -    no       | not-sent
-nothing-said         nothing  no      draining -    yes      | drained
-nothing-said         nothing  no      draining -    no       | not-sent
-nothing-said         nothing  no      -        -    yes      | cut-short
-nothing-said         nothing  no      -        -    no       | unknown
+said          seen     knocked shut     lost stopping stored | outcome
+panic         -        -       -        -    -        -      | unknown
+done          -        -       -        -    -        -      | done
+accepted      -        -       -        -    -        -      | accepted
+refused       -        -       -        -    -        -      | refused
+conflict      -        -       -        -    -        -      | conflict
+in-progress   -        -       -        -    -        -      | in-progress
+misconfigured maybe    -       -        -    -        -      | misconfigured
+misconfigured -        -       -        -    -        -      | not-let-in
+-             -        -       -        yes  -        -      | lost
+-             harmless -       -        -    yes      -      | drained
+-             harmless -       -        -    no       -      | not-sent
+-             maybe    -       -        -    yes      -      | cut-short
+replayed      maybe    -       -        -    no       -      | replayed
+-             maybe    -       -        -    no       yes    | replayed
+-             maybe    -       -        -    no       no     | unknown
+not-sent      nothing  -       -        -    yes      -      | drained
+not-sent      nothing  -       -        -    no       -      | not-sent
+-             nothing  yes     -        -    yes      -      | drained
+-             nothing  yes     -        -    no       -      | not-sent
+-             nothing  no      draining -    yes      -      | drained
+-             nothing  no      draining -    no       -      | not-sent
+-             nothing  no      -        -    yes      -      | cut-short
+replayed      nothing  no      -        -    no       -      | replayed
+-             nothing  no      -        -    no       yes    | replayed
+-             nothing  no      -        -    no       no     | unknown
 `
 
 var (
 	said = map[string]error{"panic": &panicError{value: "boom"}, "done": nil, "accepted": Accepted(time.Second),
 		"refused": Refused(errors.New("no")), "conflict": Conflict(errors.New("two")), "not-sent": NotSent(errors.New("throttled")),
-		"misconfigured": Misconfigured(errors.New("403")), "nothing-said": errors.New("EOF")}
+		"misconfigured": Misconfigured(errors.New("403")), "in-progress": InProgress(errors.New("409")),
+		"replayed": ReplayedError(errors.New("500")), "nothing-said": errors.New("EOF")}
 	judgements = map[judgement]string{maybeApplied: "maybe", sentNothing: "nothing", appliedNothing: "harmless"}
 	causes     = map[error]string{nil: "open", ErrLost: "lost", ErrDraining: "draining", ErrDeadline: "deadline"}
 )
@@ -47,7 +53,8 @@ func TestJudge(t *testing.T) {
 	tab := parseTable(t, judgeTable)
 	for name, f := range allJudgeFacts {
 		tab.check(t, facts{"said": name, "seen": words(t, judgements, f.seen), "knocked": word(f.refused),
-			"shut": words(t, causes, f.cause), "lost": word(f.lost), "stopping": word(f.draining)}, words(t, outcomeNames, judge(f)))
+			"shut": words(t, causes, f.cause), "lost": word(f.lost), "stopping": word(f.draining), "stored": word(f.stored)},
+			words(t, outcomeNames, judge(f)))
 	}
 	tab.complete(t)
 }
@@ -56,8 +63,9 @@ func allJudgeFacts(yield func(string, judgeFacts) bool) {
 	for name, err := range said {
 		for seen := range judgements {
 			for cause := range causes {
-				for bits := range 1 << 3 {
-					f := judgeFacts{err: err, seen: seen, cause: cause, refused: bits&1 != 0, lost: bits&2 != 0, draining: bits&4 != 0}
+				for bits := range 1 << 4 {
+					bit := func(n int) bool { return bits>>n&1 == 1 }
+					f := judgeFacts{err: err, seen: seen, cause: cause, refused: bit(0), lost: bit(1), draining: bit(2), stored: bit(3)}
 					if !yield(name, f) {
 						return
 					}
@@ -131,7 +139,7 @@ func TestContainUnreadableError(t *testing.T) {
 		t.Errorf("%T was let through", err)
 	}
 	for _, err := range []error{Refused(nil), NotSent(nil), NotSentAfter(time.Second, nil), UnknownAfter(time.Second, nil),
-		Misconfigured(nil), Conflict(nil)} {
+		Misconfigured(nil), Conflict(nil), InProgress(nil), ReplayedError(nil)} {
 		if err.Error() != classOf(err).String() || errors.Unwrap(err) != nil {
 			t.Errorf("made of nil: %q", err)
 		}

@@ -38,8 +38,8 @@ type Kind[J, R any] struct {
 	// message (bad_key). Entity must depend on the job alone. The guard is per kind.
 	Entity func(J) (id string, v Version)
 	// Check looks at local rows before anything is sent: true means that the effect is already there and R is
-	// its result. An error made by Conflict parks the task, one made by Refused makes it failed; any other error is
-	// tried again later, unsent.
+	// its result. An error made by Conflict parks the task, one made by Refused makes it failed, unless an earlier
+	// attempt may have been applied; any other error is tried again later, unsent.
 	// Optional.
 	Check func(context.Context, DB, J) (R, bool, error)
 	// Perform makes the effect happen, with Attempt.ProviderKey as the idempotency key. It runs with no

@@ -176,7 +176,7 @@ func TestPerformRefused(t *testing.T) {
 			ack
 			started: the provider does not know it; sent again under the same key`},
 		{name: "while unsure, refusals are forgotten", row: oldRow,
-			set: all(answers(status(402)), func(_ *payProvider, k *Kind[payJob, paid]) { k.Provider.ForgetsRefusals = true }), want: `
+			set: all(answers(status(402)), func(_ *payProvider, k *Kind[payJob, paid]) { k.Provider.Stored = []int{} }), want: `
 			unknown attempt 2, failures 1, unsure, class refused, wait backoff
 			W=1 E=0 asks=1
 			nak kept

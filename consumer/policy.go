@@ -1,6 +1,10 @@
 package consumer
 
-import "time"
+import (
+	"net/http"
+	"slices"
+	"time"
+)
 
 // Policy bounds attempts, waits and ages of a kind. Zero fields take Config.Policy, then the defaults named here.
 type Policy struct {
@@ -40,13 +44,60 @@ type Provider struct {
 	KeyPrefix string
 	// KeyLifetime is how long the provider remembers a key, counted from the first possible send; 24 h.
 	KeyLifetime time.Duration
-	// ForgetsRefusals says that a refusal is not stored and replayed under the key. By default it is.
-	ForgetsRefusals bool
+	// Stored lists the statuses of 400 and above whose answers the provider stores under the key and gives again to
+	// every resend; 402. A refusal that is not stored does not settle what an earlier attempt may have done, and an
+	// error that is stored makes resends pointless. A refusal of which no answer was kept (KeepAnswer) counts as 402.
+	// Nil is the default, an empty list is none.
+	Stored []int
+	// Status409 and Status422 say what the provider means by these two, which every provider uses in its own way.
+	// Handlers that speak HTTP look at them; the engine does not.
+	Status409, Status422 Meaning
 	// AbsentAfter is the time after the last possible send from which a look-up shows every request; 15 s.
 	AbsentAfter time.Duration
 	// ResendUnkeyed allows a resend at an unkeyed provider after two settled "absent" readings. Off by default:
 	// a person is asked instead.
 	ResendUnkeyed bool
-	// AppliedNothing lists HTTP statuses after which surely nothing was applied; 401, 405 and 429.
+	// AppliedNothing lists HTTP statuses after which surely nothing was applied; 401, 405 and 429. Nil is the default,
+	// an empty list is none.
 	AppliedNothing []int
+}
+
+// Meaning is what a provider means by a status that others use for something else.
+type Meaning int
+
+// The meanings.
+const (
+	// MeansByBody is the default: a known word in the body decides. Without one a 409 says nothing, so the outcome is
+	// unknown, and a 422 is a refusal.
+	MeansByBody     Meaning = iota
+	MeansRefused            // refused, for good
+	MeansConflict           // the key was used with other content: a person decides
+	MeansInProgress         // an earlier request with the key is still at work
+	MeansExists             // the effect is there already: it is asked about, by its id if the answer has one
+)
+
+// String names a meaning as `settle kinds` prints it.
+func (m Meaning) String() string {
+	switch m {
+	case MeansRefused:
+		return "refused"
+	case MeansConflict:
+		return "conflict"
+	case MeansInProgress:
+		return "in progress"
+	case MeansExists:
+		return "exists"
+	case MeansByBody:
+	}
+	return "by body"
+}
+
+// storesError reports whether an answer with this status is an error that a resend would get again.
+func (p Provider) storesError(status int) bool {
+	return status >= http.StatusBadRequest && !p.Unkeyed && slices.Contains(p.Stored, status)
+}
+
+// storesRefusal reports whether a refusal is what any earlier request with the key got, too.
+func (p Provider) storesRefusal(status int) bool {
+	return p.storesError(or(status, http.StatusPaymentRequired))
 }

@@ -121,7 +121,7 @@ func (d decision) inWords(t *testing.T) string {
 		parts = append(parts, fmt.Sprintf("+%d", d.cost))
 	}
 	var flags []string
-	for name, set := range map[string]bool{"settled": d.settled, "absent-now": d.absentNow, "applied": d.applied, "alert": d.alert} {
+	for name, set := range map[string]bool{"settled": d.settled == settleAlways, "settled-unkeyed": d.settled == settleUnkeyed, "absent-now": d.absentNow, "applied": d.applied, "alert": d.alert} {
 		if set {
 			flags = append(flags, name)
 		}

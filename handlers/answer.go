@@ -16,8 +16,9 @@ import (
 
 // Words that providers put into the member "error".
 const (
-	wordNotFound = "not_found"
-	wordConflict = "idempotency_conflict"
+	wordNotFound   = "not_found"
+	wordConflict   = "idempotency_conflict"
+	wordInProgress = "request_in_progress"
 )
 
 const maxID = 255 // bytes of an id that a provider gives; a longer one could not be indexed
@@ -36,31 +37,74 @@ type answer struct {
 	body       []byte
 	broken     error // why body is not the whole of it; nil if it is
 	retryAfter time.Duration
+	replayed   bool // a header says that the provider had stored this answer under the key
 }
 
 // outcome maps the answer to a POST. Nil means 200, 201 or 202: the body decides what is done.
-func (a answer) outcome() error {
-	switch {
-	case a.status == http.StatusOK, a.status == http.StatusCreated, a.status == http.StatusAccepted:
+func (a answer) outcome(p consumer.Provider) error {
+	switch a.status {
+	case http.StatusOK, http.StatusCreated, http.StatusAccepted:
 		return nil
-	case a.refused():
-		return consumer.Refused(a.problem())
-	case a.status == http.StatusConflict && a.word() == wordConflict:
-		return consumer.Conflict(a.problem())
-	case a.status == http.StatusTooManyRequests:
+	case http.StatusBadRequest, http.StatusPaymentRequired, http.StatusConflict, http.StatusUnprocessableEntity:
+		return a.denied(p)
+	case http.StatusTooManyRequests:
 		return consumer.NotSentAfter(a.retryAfter, a.problem())
-	case a.status == http.StatusUnauthorized, a.status == http.StatusMethodNotAllowed,
-		a.status == http.StatusForbidden, a.status == http.StatusNotFound,
-		a.status >= 300 && a.status < 400:
+	case http.StatusUnauthorized, http.StatusMethodNotAllowed, http.StatusForbidden, http.StatusNotFound:
 		return consumer.Misconfigured(a.problem())
+	}
+	switch {
+	case a.status >= 300 && a.status < 400:
+		return consumer.Misconfigured(a.problem())
+	case a.status >= 400 && a.isReplay():
+		return consumer.ReplayedError(a.problem())
 	}
 	return a.unknown()
 }
 
-// refused reports whether a POST was refused for good.
-func (a answer) refused() bool {
-	return a.status == http.StatusBadRequest || a.status == http.StatusPaymentRequired ||
-		a.status == http.StatusUnprocessableEntity
+// denied maps the statuses with which a provider says no: for good, or for now.
+func (a answer) denied(p consumer.Provider) error {
+	switch a.meaning(p) {
+	case consumer.MeansRefused:
+		return consumer.Refused(a.problem())
+	case consumer.MeansConflict:
+		return consumer.Conflict(a.problem())
+	case consumer.MeansInProgress:
+		return consumer.InProgress(a.problem())
+	case consumer.MeansExists, consumer.MeansByBody:
+	}
+	return a.problem()
+}
+
+// meaning is what a denial says at this provider. MeansByBody is a 409 that says nothing, or no denial.
+func (a answer) meaning(p consumer.Provider) consumer.Meaning {
+	said, otherwise := consumer.MeansByBody, consumer.MeansByBody
+	switch a.status {
+	case http.StatusBadRequest, http.StatusPaymentRequired:
+		return consumer.MeansRefused
+	case http.StatusConflict:
+		said = p.Status409
+	case http.StatusUnprocessableEntity:
+		said, otherwise = p.Status422, consumer.MeansRefused
+	default:
+		return otherwise
+	}
+	switch {
+	case said != consumer.MeansByBody:
+		return said
+	case a.word() == wordConflict:
+		return consumer.MeansConflict
+	case a.word() == wordInProgress:
+		return consumer.MeansInProgress
+	}
+	return otherwise
+}
+
+// isReplay reports whether the provider marks the answer as stored under the key, in a header or as "replayed": true.
+func (a answer) isReplay() bool {
+	var body struct {
+		Replayed bool `json:"replayed"`
+	}
+	return a.replayed || json.Unmarshal(a.body, &body) == nil && body.Replayed
 }
 
 // absent reports whether the provider surely does not know the effect.

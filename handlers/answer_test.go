@@ -65,6 +65,9 @@ func TestChargeAnswers(t *testing.T) {
 		{"402", says(402, `{"charge_id":"ch_1","status":"declined","code":"card_declined","note":"`+secret+`"}`), refused, 0, declined, "402 Payment Required (card_declined)"},
 		{"422", says(422, ""), refused, 0, ChargeResult{Status: "declined"}, "422"},
 
+		{"422 of a key with other content", says(422, `{"error":"idempotency_conflict"}`), conflict, 0, none, "idempotency_conflict"},
+		{"422 in progress", says(422, `{"error":"request_in_progress"}`), inProgress, 0, none, "request_in_progress"},
+
 		{"401", says(401, secret), misconfigured, 0, none, "401"},
 		{"403", says(403, secret), misconfigured, 0, none, "403"},
 		{"404", says(404, `{"error":"not_found"}`), misconfigured, 0, none, "404 Not Found (not_found)"},
@@ -73,7 +76,7 @@ func TestChargeAnswers(t *testing.T) {
 		{"304", says(304, ""), misconfigured, 0, none, "304"},
 
 		{"409 conflict", says(409, `{"error":"idempotency_conflict"}`), conflict, 0, none, "idempotency_conflict"},
-		{"409 in progress", says(409, `{"error":"request_in_progress"}`), unknown, 0, none, "request_in_progress"},
+		{"409 in progress", says(409, `{"error":"request_in_progress"}`), inProgress, 0, none, "request_in_progress"},
 		{"409 with an id", says(409, body("succeeded")), unknown, 0, none, "409"},
 		{"409 empty", says(409, ""), unknown, 0, none, "409"},
 		{"409 cut", breaksOff(409, `{"error":"idempotency_conf`, "Content-Length", "100"), unknown, 0, none, "409"},
@@ -88,6 +91,9 @@ func TestChargeAnswers(t *testing.T) {
 		{"503", says(503, ""), unknown, 0, none, "503"},
 		{"503 with a wish", says(503, "", "Retry-After", "7"), unknown, 7 * time.Second, none, "503"},
 		{"504", says(504, ""), unknown, 0, none, "504"},
+		{"500, stored under the key", says(500, `{"error":"fault","replayed":true}`), replayedError, 0, none, "500"},
+		{"502, stored under the key, by a header", says(502, "<html>", "Idempotent-Replayed", "True"), replayedError, 0, none, "502"},
+		{"500, with a header that denies it", says(500, "", "Idempotent-Replayed", "false"), unknown, 0, none, "500"},
 		{"no answer", hangsUp, unknown, 0, none, "POST /charges"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -68,7 +68,7 @@ func Charge(api *Client, o ChargeOptions) consumer.Kind[ChargeJob, ChargeResult]
 	if o.Policy.Retention == 0 {
 		o.Policy.Retention = DefaultChargeRetention
 	}
-	c := charge{api: api, poll: o.Poll, createOrders: o.CreateOrders}
+	c := charge{api: api, profile: profile(o.Provider, api, chargePrefix), poll: o.Poll, createOrders: o.CreateOrders}
 	return consumer.Kind[ChargeJob, ChargeResult]{
 		Name: chargeKind,
 		Contract: consumer.Contract{
@@ -80,7 +80,7 @@ func Charge(api *Client, o ChargeOptions) consumer.Kind[ChargeJob, ChargeResult]
 				"other than the order's, an answer that contradicts the job, and an outcome that nobody can tell within the limits",
 		},
 		Policy:   o.Policy,
-		Provider: profile(o.Provider, api, chargePrefix),
+		Provider: c.profile,
 		// A customer_id that is no string is a bad id as well, not a malformed body.
 		Content:    consumer.Content{IDs: []string{"order_id", "customer_id"}},
 		Key:        ChargeJob.key,
@@ -142,6 +142,7 @@ func (j ChargeJob) refs() consumer.Refs {
 // charge does the work of the kind.
 type charge struct {
 	api          *Client
+	profile      consumer.Provider
 	poll         time.Duration
 	createOrders bool
 }
@@ -156,7 +157,7 @@ type chargeRequest struct {
 
 func (c charge) perform(ctx context.Context, a *consumer.Attempt[ChargeJob]) (ChargeResult, error) {
 	j := a.Job
-	e, err := create(ctx, c.api, charges, a, chargeRequest{j.order(), j.CustomerID, j.Amount, j.Currency}, c.poll)
+	e, err := create(ctx, c.api, charges, a, chargeRequest{j.order(), j.CustomerID, j.Amount, j.Currency}, c.profile, c.poll)
 	return ChargeResult{e.id, e.status, e.code}, err
 }
 

@@ -22,6 +22,8 @@ const (
 
 	maxAnswer = 64 << 10 // bytes of a body that are read
 	redacted  = "REDACTED"
+
+	replayHeader = "Idempotent-Replayed" // some providers mark a stored answer so
 )
 
 // ClientOptions are the settings of a Client.
@@ -149,7 +151,8 @@ func (c *Client) do(ctx context.Context, call call) (answer, error) {
 		return answer{}, fmt.Errorf("%s: %w", call, failure(err))
 	}
 	defer func() { _ = resp.Body.Close() }() // what matters of it has been read
-	a := answer{call: call.String(), status: resp.StatusCode, retryAfter: retryAfter(resp.Header)}
+	a := answer{call: call.String(), status: resp.StatusCode, retryAfter: retryAfter(resp.Header),
+		replayed: strings.EqualFold(resp.Header.Get(replayHeader), "true")}
 	a.body, a.broken = io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if len(a.body) > maxAnswer {
 		a.body, a.broken = a.body[:maxAnswer], errTooLarge

@@ -5,12 +5,15 @@
 //
 //	200, 201               done, if the body is whole and names the effect; otherwise unknown
 //	202                    accepted: the effect's id is polled
-//	400, 402, 422          refused, for good
-//	409 by its body        "idempotency_conflict": conflict; anything else, "request_in_progress" included: unknown
+//	400, 402               refused, for good
+//	409, 422               by the provider's profile; else by the body: "idempotency_conflict" is a conflict,
+//	                       "request_in_progress" is unknown and asked about soon, at no cost to the budget of failures;
+//	                       any other 409 is unknown, any other 422 refused
 //	401, 405               misconfigured, and nothing was applied
 //	403, 404, 3xx          misconfigured, and the outcome is unknown; no redirect is ever followed
 //	429                    not sent
-//	408, 5xx, all others   unknown
+//	408, 5xx, all others   unknown; a stored error that a resend would get again, if the answer is marked as replayed:
+//	                       "replayed": true in the body, or the header Idempotent-Replayed: true
 //
 // What an answer to a look-up (GET) means:
 //

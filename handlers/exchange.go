@@ -29,7 +29,7 @@ type resource struct {
 type effect struct{ id, status, code string }
 
 // create asks for the effect with a POST and says what came of it.
-func create[J any](ctx context.Context, c *Client, r resource, a *consumer.Attempt[J], body any, poll time.Duration) (effect, error) {
+func create[J any](ctx context.Context, c *Client, r resource, a *consumer.Attempt[J], body any, p consumer.Provider, poll time.Duration) (effect, error) {
 	got, err := c.do(ctx, call{
 		method: http.MethodPost, path: []string{r.path}, route: "/" + r.path,
 		key: a.ProviderKey, body: body, deadline: a.Deadline,
@@ -38,8 +38,13 @@ func create[J any](ctx context.Context, c *Client, r resource, a *consumer.Attem
 		return effect{}, err
 	}
 	a.KeepAnswer(got.status, got.body)
-	if err := got.outcome(); err != nil {
-		return r.refusal(got), err
+	return r.performed(got, p, orDefault(poll, defaultPoll))
+}
+
+// performed is what the answer to a POST says: what it tells about the effect, and the outcome.
+func (r resource) performed(got answer, p consumer.Provider, poll time.Duration) (effect, error) {
+	if err := got.outcome(p); err != nil {
+		return r.denied(got, p), err
 	}
 	e, err := r.read(got)
 	if err != nil {
@@ -48,7 +53,7 @@ func create[J any](ctx context.Context, c *Client, r resource, a *consumer.Attem
 	switch {
 	case got.status == http.StatusAccepted, e.status == statusPending:
 		e.status = statusPending
-		return e, consumer.Accepted(orDefault(poll, defaultPoll))
+		return e, consumer.Accepted(poll)
 	case e.status == r.done, e.status == "":
 		e.status = r.done
 		return e, nil
@@ -122,12 +127,16 @@ func (r resource) read(got answer) (effect, error) {
 	return e, nil
 }
 
-// refusal is what a refusal tells about the effect, which may be very little. Other failures tell nothing.
-func (r resource) refusal(got answer) effect {
-	if !got.refused() {
-		return effect{}
+// denied is what a refusal tells about the effect, which may be very little, and the id of one that exists. Other
+// failures tell nothing.
+func (r resource) denied(got answer, p consumer.Provider) (e effect) {
+	switch got.meaning(p) {
+	case consumer.MeansRefused:
+		e = effect{status: r.refused, code: got.code()}
+	case consumer.MeansExists:
+	case consumer.MeansConflict, consumer.MeansInProgress, consumer.MeansByBody:
+		return e
 	}
-	e := effect{status: r.refused, code: got.code()}
 	if id := got.member(r.idName); usableID(id) {
 		e.id = id
 	}

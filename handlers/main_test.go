@@ -70,6 +70,8 @@ const (
 	conflict      = "conflict"
 	misconfigured = "misconfigured"
 	notSent       = "not sent"
+	inProgress    = "in progress"
+	replayedError = "replayed error"
 	unknown       = "unknown"
 )
 
@@ -82,6 +84,7 @@ func outcomeOf(err error) (class string, wait time.Duration) {
 	for class, made := range map[string]error{
 		accepted: consumer.Accepted(0), refused: consumer.Refused(errAny), conflict: consumer.Conflict(errAny),
 		misconfigured: consumer.Misconfigured(errAny), notSent: consumer.NotSent(errAny),
+		inProgress: consumer.InProgress(errAny), replayedError: consumer.ReplayedError(errAny),
 	} {
 		if n, _ := insideOf(made); n == number {
 			return class, after

@@ -46,7 +46,7 @@ type ReportResult struct {
 // Report declares report.create: one report is made for each task id. The provider may take its time: a report
 // that it has accepted is polled, never asked for again.
 func Report(api *Client, o ReportOptions) consumer.Kind[ReportJob, ReportResult] {
-	r := report{api: api, poll: o.Poll}
+	r := report{api: api, profile: profile(o.Provider, api, reportPrefix), poll: o.Poll}
 	return consumer.Kind[ReportJob, ReportResult]{
 		Name: reportKind,
 		Contract: consumer.Contract{
@@ -58,7 +58,7 @@ func Report(api *Client, o ReportOptions) consumer.Kind[ReportJob, ReportResult]
 				"contradicts the job, and about an outcome that nobody can tell within the limits",
 		},
 		Policy:     o.Policy,
-		Provider:   profile(o.Provider, api, reportPrefix),
+		Provider:   r.profile,
 		Key:        ReportJob.key,
 		Refs:       ReportJob.refs,
 		Perform:    r.perform,
@@ -83,12 +83,13 @@ func (j ReportJob) refs() consumer.Refs { return consumer.Refs{"task": j.TaskID.
 
 // report does the work of the kind.
 type report struct {
-	api  *Client
-	poll time.Duration
+	api     *Client
+	profile consumer.Provider
+	poll    time.Duration
 }
 
 func (r report) perform(ctx context.Context, a *consumer.Attempt[ReportJob]) (ReportResult, error) {
-	e, err := create(ctx, r.api, reports, a, a.Job, r.poll)
+	e, err := create(ctx, r.api, reports, a, a.Job, r.profile, r.poll)
 	return ReportResult{e.id, e.status, e.code}, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -59,7 +60,7 @@ type kindObject struct {
 	Consumer   string         `json:"consumer"`
 	Contract   contractObject `json:"contract"`
 	Policy     policyObject   `json:"policy"`
-	Provider   profileObject  `json:"provider"`
+	Provider   *profileObject `json:"provider,omitempty"` // not of kinds that have none
 	OrderGuard bool           `json:"order_guard"`
 }
 
@@ -89,15 +90,17 @@ type profileObject struct {
 	KeyPrefix      string `json:"key_prefix"`
 	KeyLifetime    string `json:"key_lifetime"`
 	Lookup         bool   `json:"lookup"`
-	StoresRefusals bool   `json:"stores_refusals"`
+	Stored         []int  `json:"stored"`
+	Status409      string `json:"status_409"`
+	Status422      string `json:"status_422"`
 	AbsentAfter    string `json:"absent_after"`
 	ResendUnkeyed  bool   `json:"resend_unkeyed"`
 	AppliedNothing []int  `json:"applied_nothing"`
 }
 
 func describeKind(d consumer.Description) kindObject {
-	return kindObject{
-		Kind: d.Name, Subject: d.Subject, Consumer: d.Consumer,
+	out := kindObject{
+		Kind: d.Name, Subject: d.Subject, Consumer: d.Consumer, OrderGuard: d.HasOrderGuard,
 		Contract: contractObject{d.Contract.Effect, d.Contract.Rows, d.Contract.Success, d.Contract.SecondRun, d.Contract.StopRule},
 		Policy: policyObject{
 			Lease: leaseName(d.Policy.Lease), Deadline: short(d.Policy.Deadline), MaxFailures: d.Policy.MaxFailures,
@@ -105,13 +108,18 @@ func describeKind(d consumer.Description) kindObject {
 			RetryAfterMax: short(d.Policy.RetryAfterMax), MisconfiguredDelay: short(d.Policy.MisconfiguredWait),
 			Retention: short(d.Policy.Retention),
 		},
-		Provider: profileObject{
-			Identity: maskURL(d.Provider.Identity), Keyed: !d.Provider.Unkeyed, KeyPrefix: d.Provider.KeyPrefix,
-			KeyLifetime: short(d.Provider.KeyLifetime), Lookup: d.HasLookup, StoresRefusals: !d.Provider.ForgetsRefusals,
-			AbsentAfter: short(d.Provider.AbsentAfter), ResendUnkeyed: d.Provider.ResendUnkeyed,
-			AppliedNothing: d.Provider.AppliedNothing,
-		},
-		OrderGuard: d.HasOrderGuard,
+	}
+	if !d.Local {
+		out.Provider = describeProvider(d.Provider, d.HasLookup)
+	}
+	return out
+}
+
+func describeProvider(p consumer.Provider, lookup bool) *profileObject {
+	return &profileObject{
+		Identity: maskURL(p.Identity), Keyed: !p.Unkeyed, KeyPrefix: p.KeyPrefix, KeyLifetime: short(p.KeyLifetime), Lookup: lookup,
+		Stored: p.Stored, Status409: p.Status409.String(), Status422: p.Status422.String(),
+		AbsentAfter: short(p.AbsentAfter), ResendUnkeyed: p.ResendUnkeyed, AppliedNothing: p.AppliedNothing,
 	}
 }
 
@@ -137,7 +145,9 @@ func printKind(w io.Writer, k kindObject) error {
 	row("a second run", k.Contract.SecondRun)
 	row("stops when", k.Contract.StopRule)
 	row("limits", k.Policy.String())
-	row("provider", k.Provider.String())
+	if k.Provider != nil {
+		row("provider", k.Provider.String())
+	}
 	if k.OrderGuard {
 		row("order", "one event of an entity at a time; one that is not newer than what was applied is skipped, unsent")
 	}
@@ -164,11 +174,26 @@ func (p profileObject) String() string {
 	if !p.Lookup {
 		parts = append(parts, "cannot be asked")
 	}
-	if !p.StoresRefusals {
-		parts = append(parts, "forgets refusals")
+	if p.Keyed {
+		parts = append(parts, "stores the errors "+statuses(p.Stored))
+	}
+	if usual := consumer.MeansByBody.String(); p.Status409 != usual || p.Status422 != usual {
+		parts = append(parts, "409 "+p.Status409, "422 "+p.Status422)
 	}
 	if p.Identity != "" {
 		parts = append(parts, p.Identity)
 	}
 	return strings.Join(parts, ", ")
+}
+
+// statuses is a list of them in words.
+func statuses(list []int) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	words := make([]string, len(list))
+	for i, status := range list {
+		words[i] = strconv.Itoa(status)
+	}
+	return strings.Join(words, " ")
 }

@@ -2,11 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/settlemq/settle/consumer"
 )
 
 // The table of the documentation, without what has no feature yet.
@@ -201,10 +204,28 @@ func TestKindsPrintsContractAndPolicy(t *testing.T) {
 		if k.Policy.MaxFailures != 7 || k.Provider.Keyed || k.Policy.Lease != leaseStrict {
 			t.Errorf("%s does not follow the settings: %+v %+v", name, k.Policy, k.Provider)
 		}
+		if fmt.Sprint(k.Provider.Stored) != "[402]" || k.Provider.Status409 != "by body" || k.Provider.Status422 != "by body" {
+			t.Errorf("the profile of %s: %+v", name, k.Provider)
+		}
 		code, text, _ := runSettle(t, env, nil, "kinds", "--kind", name)
 		if code != exitDone || !strings.Contains(text, c.StopRule) || !strings.Contains(text, "7 failures") {
 			t.Errorf("as text: exit %d, %s", code, text)
 		}
+	}
+	if k := kinds["contact.sync"]; k.Provider != nil {
+		t.Errorf("a kind without a provider has the profile %+v", k.Provider)
+	}
+}
+
+func TestKindsPrintsWhatAnswersMean(t *testing.T) {
+	t.Parallel()
+	p := consumer.Provider{Stored: []int{402, 500}, Status409: consumer.MeansExists, Status422: consumer.MeansConflict}
+	if got, want := describeProvider(p, true).String(), "stores the errors 402 500, 409 exists, 422 conflict"; !strings.HasSuffix(got, want) {
+		t.Errorf("%s, want %s in it", got, want)
+	}
+	p = consumer.Provider{Unkeyed: true}
+	if got := describeProvider(p, true).String(); strings.Contains(got, "stores") || strings.Contains(got, "409") {
+		t.Errorf("without keys: %s", got)
 	}
 }
 
