@@ -60,35 +60,3 @@ func TestD34CutOffAnswer(t *testing.T) {
 	length.Cut, chunk.Cut, empty.Body = provider.CutLength, provider.CutChunk, []byte{}
 	becomeUnknown(t, map[string]answered{"short": {length, 1}, "in-a-chunk": {chunk, 1}, "empty": {empty, 1}})
 }
-
-// A 409 means three things, and what it means is in its body.
-func TestD31Conflicts(t *testing.T) {
-	t.Parallel()
-	after := provider.Fault{Status: 409, StatusAt: provider.After} // with the true body: the id of what there is
-	silent := after
-	silent.Body = []byte(`{"error":"already_processed"}`)
-	becomeUnknown(t, map[string]answered{
-		"in-progress":       {provider.Fault{InProgress: true}, 2},
-		"already-exists":    {after, 1},
-		"already-processed": {silent, 1},
-	})
-}
-
-// Other content under our key at the provider: a person has to look, and nothing more is sent.
-func TestD31OtherContentUnderTheKey(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	j := charge("1")
-	s.askProvider("/charges", j.key, `{"order_id":"1","customer_id":"c_1","amount":999,"currency":"EUR"}`)
-	s.serve(referenceKinds)
-	s.publish(j, j)
-	task := s.awaitStatus(j, idemstore.NeedsReview)
-	s.awaitSettled()
-	s.sent(j, 2, 1) // one of them ours
-	if e := s.effects(j); len(e) != 1 || task.ExternalID != "" || task.ErrorClass != "conflict" {
-		t.Errorf("effects %q, id %q, error class %q", e, task.ExternalID, task.ErrorClass)
-	}
-	if paid := query[string](s, `select order_id from shop.orders where status <> 'pending'`); len(paid) > 0 {
-		t.Errorf("booked: %q", paid)
-	}
-}

@@ -44,13 +44,13 @@ func TestD32RetryAfter(t *testing.T) {
 		least time.Duration // until the next request
 	}{
 		"seconds":  {"2", 2 * time.Second},
-		"none":     {"0", backoff / 2},
-		"negative": {"-5", backoff / 2},
-		"fraction": {"1.5", backoff / 2},
+		"none":     {"0", backoff},
+		"negative": {"-5", backoff},
+		"fraction": {"1.5", backoff},
 		"huge":     {"9223372037", limit},
 		"over":     {"9223372036854775807", limit},
-		"words":    {"soon", backoff / 2},
-		"absent":   {"", backoff / 2},
+		"words":    {"soon", backoff},
+		"absent":   {"", backoff},
 	}
 	jobs, faults := map[string]job{}, []provider.Fault{}
 	for name, c := range asked {

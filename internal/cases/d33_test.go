@@ -49,6 +49,33 @@ func TestD33AcceptedThenReady(t *testing.T) {
 	}
 }
 
+// Killed with the 202 in hand and not stored: the id is learnt from the look-up by key, and polled like any other.
+func TestD33KilledBeforeTheIDIsStored(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.faults(provider.Fault{Pending: 3 * time.Second})
+	accepted := rig.Point{Span: "HTTP POST", Edge: rig.End, Action: rig.Kill}
+	first := s.startWorker(accepted)
+	j := report(1)
+	s.publish(j)
+	first.AwaitPoint(accepted, soon)
+	if e := first.Wait(soon); !e.Killed() {
+		t.Fatalf("the first worker ended with %s", e)
+	}
+	if task, _ := s.find(j); task.Status != idemstore.Started || task.ExternalID != "" {
+		t.Errorf("%s with id %q; nothing was stored", task.Status, task.ExternalID)
+	}
+	second := s.startWorker()
+	task := s.awaitStatus(j, idemstore.Finished)
+	s.holds(j)
+	drained(t, second)
+	w, byKey := s.requests(j)
+	polls := query[int](s, `select count(*)::int from provider.requests where method = 'GET' and path = '/reports/' || $1`, task.ExternalID)
+	if w != 1 || byKey != 1 || polls[0] < 1 {
+		t.Errorf("W=%d, %d look-ups by key, %d by id; want 1, 1 and some", w, byKey, polls[0])
+	}
+}
+
 // What was accepted can still end in an error. The id stays on the row.
 func TestD33AcceptedThenFailed(t *testing.T) {
 	t.Parallel()
