@@ -210,6 +210,29 @@ func TestDrainSentFinishes(t *testing.T) {
 func TestDrainSentIsCutShort(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	b.cutShort()
+	b.takenUp(2, 1)
+}
+
+// The same at a provider without keys: asking before the absent-after time would decide nothing.
+func TestDrainSentIsCutShortWithoutKeys(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	unkeyed(false)(b.pay, &b.kind)
+	b.cutShort()
+	task, err := b.store.Find(t.Context(), b.kind.Name, "pay_1")
+	if err != nil || waited(task.NextAttemptAt.Sub(*task.LastSentBy)) != "settled" {
+		t.Errorf("due %s after the last send, want %s (%v)", task.NextAttemptAt.Sub(*task.LastSentBy), longAbsent, err)
+	}
+	if w, e, lookups := b.pay.counts(); w != 1 || e != 1 || lookups != 0 {
+		t.Errorf("W=%d E=%d asks=%d", w, e, lookups)
+	}
+}
+
+// cutShort drains an engine whose one job is at the provider, with its effect done and no answer to come.
+func (b *bench) cutShort() {
+	t := b.t
+	t.Helper()
 	b.slowBroker()
 	b.conf.DrainTimeout = 100 * time.Millisecond
 	usual := b.kind.Perform
@@ -235,7 +258,6 @@ func TestDrainSentIsCutShort(t *testing.T) {
 	if err != nil || len(events) != 1 || events[0].Reason != "the process stopped while the provider was at work" {
 		t.Errorf("audit: %v (%v)", events, err)
 	}
-	b.takenUp(2, 1)
 }
 
 // A message that comes while the process drains is handed back at once, and nothing is done for it.
