@@ -317,6 +317,11 @@ func TestAskKnownID(t *testing.T) {
 			W=0 E=0 asks=1
 			term
 			needs_review: two effects? the provider answered with another id than the one on the row (pay_7)`},
+		{name: "refused under another id", row: with(id, `'pay_7'`), set: looks(told(402, "pay_8")), want: `
+			needs_review (two_effects) attempt 2, unsure, id pay_7, evidence pay_8, class two_effects
+			W=0 E=0 asks=1
+			term
+			needs_review: two effects? the provider answered with another id than the one on the row (pay_7)`},
 		{name: "D-38: late proof", row: with(evidence, `'pay_7'`), set: askedFor, want: `
 			finished attempt 2, unsure, id pay_7, evidence pay_7, {"id":"pay_7"}
 			W=0 E=0 asks=1

@@ -103,6 +103,11 @@ type conclusion struct {
 	detail  string // for the audit
 }
 
+// refused reports whether the result is that of a refusal, which is no effect.
+func (c conclusion) refused() bool {
+	return classOf(c.err) == classRefused || c.verdict == FoundRefused.String()
+}
+
 // performChecked looks at the local rows and the order, and then performs.
 func (a *attempt) performChecked(ctx context.Context) settlement {
 	result, done, err := a.check(ctx)

@@ -36,7 +36,7 @@ func (a *attempt) conclude(ctx context.Context, out outcome, c conclusion) settl
 	case giveBack:
 		return a.giveBack(ctx, d, c)
 	case nothing:
-		a.leaveEvidence(ctx, c.result)
+		a.leaveEvidence(ctx, c)
 		a.log.WarnContext(ctx, "lease lost; staying silent", "error", errorText(c.err))
 		return settlement{verb: silent}
 	case saveIt, sendIt:
@@ -59,7 +59,7 @@ func (a *attempt) commit(ctx context.Context, d decision, c conclusion) settleme
 		return a.saved(ctx, d, s, saved)
 	case errors.As(err, &local):
 		return a.unbooked(ctx, d, c, err)
-	case errors.Is(err, idemstore.ErrOtherExternalID) && s.ExternalID == "":
+	case errors.Is(err, idemstore.ErrOtherExternalID) && a.knownID() == "" && (s.ExternalID == "" || c.refused()):
 		return a.conclude(ctx, outcomeAskAgain, conclusion{err: c.err})
 	case errors.Is(err, idemstore.ErrOtherExternalID):
 		return a.twoEffects(ctx, c, s)
@@ -144,6 +144,9 @@ func (a *attempt) saveOf(ctx context.Context, d decision, c conclusion) (idemsto
 		s.Settle = p.AbsentAfter
 	}
 	if !d.status.Final() {
+		if c.refused() {
+			return s, nil // asking about this one would settle nothing: the open question is another
+		}
 		s.ExternalID, _ = a.externalID(c.result) // beside most errors handlers return an empty result, or a nil one
 		return s, nil
 	}
@@ -277,15 +280,16 @@ func (a *attempt) notSaved(ctx context.Context, c conclusion, err error) settlem
 	a.log.WarnContext(ctx, "not saved; staying silent", "error", err)
 	if errors.Is(err, idemstore.ErrLost) {
 		addEvent(ctx, eventLeaseLost)
-		a.leaveEvidence(ctx, c.result)
+		a.leaveEvidence(ctx, c)
 	}
 	return settlement{verb: silent}
 }
 
-// leaveEvidence keeps an external id that this attempt learnt although the task is not its own any more.
-func (a *attempt) leaveEvidence(ctx context.Context, result any) {
-	id, err := a.externalID(result)
-	if err != nil || id == "" {
+// leaveEvidence keeps the id of an effect that this attempt learnt although the task is not its own any more. That of a
+// refusal proves nothing about what other attempts did.
+func (a *attempt) leaveEvidence(ctx context.Context, c conclusion) {
+	id, err := a.externalID(c.result)
+	if err != nil || id == "" || c.refused() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)

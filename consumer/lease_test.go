@@ -139,6 +139,18 @@ func TestLostWithAnIDNextToAnError(t *testing.T) {
 	b.lateProof("pay_7")
 }
 
+// A refusal proves nothing about what other attempts did: its id is not asked about instead of the task's effect.
+func TestLostWithARefusal(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	_ = b.lost(func(context.Context, *Attempt[payJob], func() (paid, error)) (paid, error) {
+		return paid{ID: "pay_7"}, Refused(errors.New("declined"))
+	})
+	if task := b.untouched(); task.EvidenceID != "" || task.Unsure {
+		t.Errorf("evidence %q, unsure %v", task.EvidenceID, task.Unsure)
+	}
+}
+
 // lateProof checks the audit line of a late proof.
 func (b *bench) lateProof(id string) {
 	b.t.Helper()

@@ -198,7 +198,7 @@ func (a *attempt) failed(ctx context.Context, c conclusion) settlement {
 		return a.commit(ctx, decision{act: saveIt, status: idemstore.Failed}, c)
 	case classConflict:
 		return a.commit(ctx, decideOutcome(outcomeFacts{outcome: outcomeConflict}), conclusion{err: c.err})
-	case classNone, classAccepted, classNotSent, classMisconfigured, classDone:
+	case classNone, classAccepted, classNotSent, classMisconfigured, classInProgress, classReplayed, classDone:
 	}
 	c.result = nil
 	if a.task.Failures+1 >= a.kind.policy.MaxFailures {

@@ -108,6 +108,22 @@ func TestProofBeforeTheResend(t *testing.T) {
 	}
 }
 
+// Proof that comes in while the second attempt hears of a refusal under the key: the effect that is proven is asked about.
+func TestProofDuringTheLookUp(t *testing.T) {
+	t.Parallel()
+	asking, goOn := make(chan struct{}), make(chan struct{})
+	r := newOverlap(t, asking, func(b *bench) {
+		in(func(w http.ResponseWriter, r *http.Request) {
+			close(asking)
+			<-goOn
+			told(402, "pay_9")(w, r)
+		}, told(200, "pay_1"))(b.pay, &b.kind)
+	})
+	r.answer()
+	close(goOn)
+	r.comesTo(idemstore.Finished, 3, 1, auditTakenOver, auditProof, auditAgain, auditFound)
+}
+
 // Proof that comes in while the resend is at the provider: a refusal of the resend is not the end of the task, and an
 // unknown outcome is asked about by the id.
 func TestProofDuringTheResend(t *testing.T) {
@@ -119,8 +135,7 @@ func TestProofDuringTheResend(t *testing.T) {
 		reasons []string
 	}{
 		"refused without an id": {status(402), idemstore.Finished, 3, []string{auditTakenOver, auditArmed, auditProof, auditAgain, auditFound}},
-		"refused with another id": {declined, idemstore.NeedsReview, 2, []string{auditTakenOver, auditArmed, auditProof,
-			"two effects? the provider answered with another id than the one on the row"}},
+		"refused with an id of its own": {declined, idemstore.Finished, 3, []string{auditTakenOver, auditArmed, auditProof, auditAgain, auditFound}},
 		"done, with another id": {told(201, "pay_9"), idemstore.NeedsReview, 2, []string{auditTakenOver, auditArmed, auditProof,
 			"two effects? the provider answered with another id than the one on the row"}},
 		"done, with the same": {told(201, "pay_1"), idemstore.Finished, 2, []string{auditTakenOver, auditArmed, auditProof}},

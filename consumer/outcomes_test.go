@@ -182,6 +182,12 @@ func TestPerformRefused(t *testing.T) {
 			nak kept
 			started: the provider does not know it; sent again under the same key
 			unknown: refused, but an earlier attempt may have been applied`},
+		{name: "while unsure, and the id of the refusal is not what is asked about", row: absentOnce, set: all(unkeyed(true), answers(declined)), want: `
+			unknown attempt 2, failures 1, unsure, class refused, wait settled
+			W=1 E=0 asks=1
+			nak kept
+			started: the provider does not know it, twice and settled; sent again as permitted
+			unknown: refused, but an earlier attempt may have been applied`},
 		{name: "while unsure, no keys", row: absentOnce, set: all(unkeyed(true), answers(status(402))), want: `
 			unknown attempt 2, failures 1, unsure, class refused, wait settled
 			W=1 E=0 asks=1

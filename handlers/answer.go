@@ -77,16 +77,16 @@ func (a answer) denied(p consumer.Provider) error {
 
 // meaning is what a denial says at this provider. MeansByBody is a 409 that says nothing, or no denial.
 func (a answer) meaning(p consumer.Provider) consumer.Meaning {
-	said, otherwise := consumer.MeansByBody, consumer.MeansByBody
+	var said, otherwise consumer.Meaning
 	switch a.status {
 	case http.StatusBadRequest, http.StatusPaymentRequired:
 		return consumer.MeansRefused
 	case http.StatusConflict:
-		said = p.Status409
+		said, otherwise = p.Status409, consumer.MeansByBody
 	case http.StatusUnprocessableEntity:
 		said, otherwise = p.Status422, consumer.MeansRefused
 	default:
-		return otherwise
+		return consumer.MeansByBody
 	}
 	switch {
 	case said != consumer.MeansByBody:
