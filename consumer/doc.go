@@ -75,6 +75,8 @@
 //	an error stored under the key     unknown, due when a look-up must know; nak. Then, or where nobody can be
 //	                                  asked, needs_review; term
 //	anything else                     unknown; failures + 1; nak
+//	done or refused, beside late      unknown, and the proof is asked about; needs_review if that makes two effects
+//	proof of something else
 //	lease lost                        nothing; late proof is left as evidence; silent
 //
 // "Not sent" is the engine's own judgement: the gate was shut before anything passed, or each request ended before

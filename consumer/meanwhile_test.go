@@ -134,7 +134,7 @@ func TestProofDuringTheResend(t *testing.T) {
 		attempt int
 		reasons []string
 	}{
-		"refused without an id": {status(402), idemstore.Finished, 3, []string{auditTakenOver, auditArmed, auditProof, auditAgain, auditFound}},
+		"refused without an id":         {status(402), idemstore.Finished, 3, []string{auditTakenOver, auditArmed, auditProof, auditAgain, auditFound}},
 		"refused with an id of its own": {declined, idemstore.Finished, 3, []string{auditTakenOver, auditArmed, auditProof, auditAgain, auditFound}},
 		"done, with another id": {told(201, "pay_9"), idemstore.NeedsReview, 2, []string{auditTakenOver, auditArmed, auditProof,
 			"two effects? the provider answered with another id than the one on the row"}},
