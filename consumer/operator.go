@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/attribute"
@@ -135,12 +136,10 @@ func (x *pressing) supersede(ctx context.Context, refusal int64) (Acted, error) 
 	if err != nil {
 		return Acted{}, fmt.Errorf("supersede: %w: refusal %d: %w", ErrInput, refusal, err)
 	}
-	if x.press.DryRun {
-		return x.would(x.effect()), nil
-	}
-	t, err := store.Supersede(ctx, x.task.Shown(), x.by(ctx, fmt.Sprintf("content replaced by that of refusal %d", refusal)),
-		idemstore.Another{Payload: j.payload, Hash: j.hash, HashAlgorithm: hashAlgorithm, Refs: j.refs, MaxAge: x.kind.policy.MaxAge})
-	return x.answer(ctx, t, err, x.effect())
+	return x.write(ctx, x.effect(), func(ctx context.Context) (idemstore.Task, error) {
+		return store.Supersede(ctx, x.task.Shown(), x.by(ctx, fmt.Sprintf("content replaced by that of refusal %d", refusal)),
+			idemstore.Another{Payload: j.payload, Hash: j.hash, HashAlgorithm: hashAlgorithm, Refs: j.refs, MaxAge: x.kind.policy.MaxAge})
+	})
 }
 
 // contentOf reads the job that a task is to take from a refusal.
@@ -164,13 +163,9 @@ func (x *pressing) contentOf(r idemstore.RefusedBody) (job, error) {
 // Note adds a line to the history of a task, whatever its status and its kind.
 func (o *Operator) Note(ctx context.Context, task idemstore.Task, p Press) (Acted, error) {
 	return o.press(ctx, ActNote, task, p, false, func(ctx context.Context, x *pressing) (Acted, error) {
-		if p.DryRun {
-			return x.would(x.effect()), nil
-		}
-		if err := o.engine.store.Note(ctx, task.TaskID, x.by(ctx, "note"), ""); err != nil {
-			return Acted{}, fmt.Errorf("note: %w", err)
-		}
-		return Acted{task, ActDone, x.effect()}, nil
+		return x.write(ctx, x.effect(), func(ctx context.Context) (idemstore.Task, error) {
+			return task, o.engine.store.Note(ctx, task.TaskID, x.by(ctx, "note"), "")
+		})
 	})
 }
 
@@ -214,9 +209,9 @@ func (o *Operator) press(ctx context.Context, a OperatorAct, t idemstore.Task, p
 
 func (p Press) check(a OperatorAct) error {
 	switch {
-	case p.Actor == "":
+	case strings.TrimSpace(p.Actor) == "":
 		return fmt.Errorf("%s: %w: nobody is named who does it", a, ErrInput)
-	case p.Reason == "" && a != ActAsk && !p.DryRun:
+	case strings.TrimSpace(p.Reason) == "" && a != ActAsk && !p.DryRun:
 		return fmt.Errorf("%s: %w: a reason is required", a, ErrInput)
 	}
 	return nil
@@ -237,12 +232,10 @@ func (x *pressing) by(ctx context.Context, what string) idemstore.By {
 
 // again lets the engines attempt the task once more.
 func (x *pressing) again(ctx context.Context) (Acted, error) {
-	if x.press.DryRun {
-		return x.would(x.effect()), nil
-	}
-	t, err := x.o.engine.store.Retry(ctx, x.task.Shown(), x.by(ctx, string(x.act)),
-		idemstore.RetryTo{MaxAge: x.kind.policy.MaxAge, ResendOnce: x.act == ActSendAgain})
-	return x.answer(ctx, t, err, x.effect())
+	return x.write(ctx, x.effect(), func(ctx context.Context) (idemstore.Task, error) {
+		return x.o.engine.store.Retry(ctx, x.task.Shown(), x.by(ctx, string(x.act)),
+			idemstore.RetryTo{MaxAge: x.kind.policy.MaxAge, ResendOnce: x.act == ActSendAgain})
+	})
 }
 
 // book commits the local rows of an effect whose result is on the row.
@@ -287,7 +280,7 @@ type closing struct {
 func (x *pressing) decided(to idemstore.Status, word string, c closing) closing {
 	reason, _ := cleanText([]byte(x.press.Reason), maxErrorText)
 	c.to, c.source, c.result = to, Resolved, x.kind.results.none()
-	c.class, c.reason, c.cause = word, word, fmt.Errorf("%s by a person: %s", word, reason)
+	c.class, c.reason, c.cause = "resolved", word, fmt.Errorf("%s by a person: %s", word, reason)
 	c.word, _ = json.Marshal(struct { // strings always encode
 		Resolved string `json:"resolved"`
 		Reason   string `json:"reason"`
@@ -310,24 +303,34 @@ func (x *pressing) close(ctx context.Context, a *attempt, c closing) (Acted, err
 			return x.refuse("nothing was changed, for its local rows cannot be made: %s", errorText(err)), nil
 		}
 	}
-	if x.press.DryRun {
-		return x.would(c.done), nil
-	}
 	if c.to == idemstore.Finished {
 		s.Applied = a.versionApplied(ctx, conclusion{source: c.source})
 	}
-	t, err := x.o.engine.store.Resolve(ctx, x.task.Shown(), x.by(ctx, c.reason), idemstore.Resolution{To: c.to,
-		ExternalID: s.ExternalID, Result: s.Result, ResultAltered: s.ResultAltered, ProviderStatus: s.ProviderStatus, Answer: s.Answer,
-		LastError: s.LastError, ErrorClass: s.ErrorClass, Retention: s.Retention, Applied: s.Applied, Writes: s.Writes, Emits: s.Emits,
-		Force: c.force, Unsent: c.unsent})
-	return x.answer(ctx, t, err, c.done)
+	return x.write(ctx, c.done, func(ctx context.Context) (idemstore.Task, error) {
+		return x.o.engine.store.Resolve(ctx, x.task.Shown(), x.by(ctx, c.reason), idemstore.Resolution{To: c.to,
+			ExternalID: s.ExternalID, Result: s.Result, ResultAltered: s.ResultAltered, ProviderStatus: s.ProviderStatus, Answer: s.Answer,
+			LastError: s.LastError, ErrorClass: s.ErrorClass, Retention: s.Retention, Applied: s.Applied,
+			Writes: s.Writes, Emits: s.Emits, Force: c.force, Unsent: c.unsent})
+	})
 }
 
 func (x *pressing) refuse(format string, args ...any) Acted {
 	return Acted{x.task, ActRefused, fmt.Sprintf(format, args...)}
 }
 
-func (x *pressing) would(effect string) Acted { return Acted{x.task, ActWouldDo, effect} }
+// write does what an act comes to, unless this is a dry run. Once begun it does not end with ctx, but within the time of a save.
+func (x *pressing) write(ctx context.Context, effect string, do func(context.Context) (idemstore.Task, error)) (Acted, error) {
+	if x.press.DryRun {
+		return Acted{x.task, ActWouldDo, effect}, nil
+	}
+	if ctx.Err() != nil {
+		return Acted{}, fmt.Errorf("%s: nothing was changed: %w", x.act, context.Cause(ctx))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+	defer cancel()
+	t, err := do(ctx)
+	return x.answer(ctx, t, err, effect)
+}
 
 // answer tells a person what came of an act.
 func (x *pressing) answer(ctx context.Context, t idemstore.Task, err error, done string) (Acted, error) {

@@ -642,3 +642,30 @@ func TestActsAreTraced(t *testing.T) {
 		t.Errorf("history %+v (%v), the row %q", events, err, got.Task.LastTrace)
 	}
 }
+
+// What another provider does not know says little.
+func TestAskSaysThatTheProviderIsAnother(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	elsewhere := d.is(map[string]string{"provider": `'elsewhere'`})
+	acted(t)(d.Ask(t.Context(), elsewhere, byAnna)).expect(t, ActAsked, idemstore.Unknown, "does not know it (but it was sent to another provider")
+}
+
+// Whoever gives up waiting has decided nothing.
+func TestActsEndWithTheirContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	d := newDesk(t, func(b *bench) {
+		b.kind.Lookup = func(ctx context.Context, _ *Attempt[payJob]) (paid, Verdict, error) {
+			cancel()
+			<-ctx.Done()
+			return paid{}, CannotTell, ctx.Err()
+		}
+	})
+	before := d.is(isParked)
+	all := d.everything()
+	got, err := d.Resolve(ctx, before, byAnna, Ruling{As: idemstore.Finished, Result: []byte(`{"id":"pay_9"}`)})
+	if !errors.Is(err, context.Canceled) || d.everything() != all {
+		t.Errorf("%+v (%v), or something was changed", got, err)
+	}
+}

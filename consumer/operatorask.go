@@ -31,15 +31,13 @@ func (o *Operator) Ask(ctx context.Context, task idemstore.Task, p Press) (Acted
 
 // heard ends an act that only learnt something: its history says what.
 func (x *pressing) heard(ctx context.Context, out ActOutcome, what string, r reading) (Acted, error) {
-	switch {
-	case !x.press.DryRun:
-		if err := x.o.engine.store.Note(ctx, x.task.TaskID, x.by(ctx, what), r.id); err != nil {
-			return Acted{}, fmt.Errorf("ask: %s; and then: %w", what, err)
-		}
-	case out == ActAsked:
-		out = ActWouldDo
+	acted, err := x.write(ctx, what, func(ctx context.Context) (idemstore.Task, error) {
+		return x.task, x.o.engine.store.Note(ctx, x.task.TaskID, x.by(ctx, what), r.id)
+	})
+	if acted.Outcome == ActDone || out == ActRefused {
+		acted.Outcome = out
 	}
-	return Acted{x.task, out, what}, nil
+	return acted, err
 }
 
 // reading is what one look-up said.
@@ -48,12 +46,21 @@ type reading struct {
 	verdict Verdict
 	err     error
 	id      string // in the result
+	moved   bool   // the task was sent to another provider than the one that was asked
 }
 
 func (r reading) definite() bool { return r.verdict == Found || r.verdict == FoundRefused }
 
 // String is the reading as a person reads it.
 func (r reading) String() string {
+	said := r.said()
+	if r.moved && !r.definite() {
+		said += " (but it was sent to another provider than the one that is set here)"
+	}
+	return said
+}
+
+func (r reading) said() string {
 	switch r.verdict {
 	case Found:
 		return "the provider was asked: it happened" + as(r.id)
@@ -83,6 +90,7 @@ func as(id string) string {
 // look runs the kind's look-up. Nothing can leave that has an effect: no gate is open.
 func (x *pressing) look(ctx context.Context, a *attempt) (r reading) {
 	r.result, r.verdict, r.err = a.lookup(ctx)
+	r.moved = x.task.Provider != "" && x.task.Provider != x.kind.provider.Identity
 	if r.result != nil {
 		if id, err := a.idOf(r.result); err == nil {
 			r.id, _ = cleanText([]byte(id), maxExternalID)

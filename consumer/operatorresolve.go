@@ -87,9 +87,8 @@ func (x *pressing) hear(ctx context.Context, a *attempt, r Ruling) reading {
 	if first.definite() || r.ExternalID == "" || a.knownID() != "" {
 		return first
 	}
-	a.task.ExternalID = r.ExternalID // this look-up's only; the row's own is none
+	a.task.ExternalID = r.ExternalID // of the look-up only: the task itself has none
 	second := x.look(ctx, a)
-	a.task.ExternalID = ""
 	if second.definite() || second.verdict == Contradictory {
 		second.id = or(second.id, r.ExternalID)
 		return second

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v3"
@@ -51,7 +52,7 @@ func readActing(cmd *cli.Command, a consumer.OperatorAct) (*acting, error) {
 	if r.by.Actor == "" {
 		r.by.Actor = osUser()
 	}
-	if r.by.Reason == "" && a != consumer.ActAsk && !r.by.DryRun {
+	if strings.TrimSpace(r.by.Reason) == "" && a != consumer.ActAsk && !r.by.DryRun {
 		return nil, wrongUse("--reason is not set%s", hint(cmd))
 	}
 	for _, name := range cmd.Args().Slice() {
