@@ -101,7 +101,7 @@ func (w whyNot) String() string {
 	case whyFailed:
 		return "it has failed for good; only a retry opens it again"
 	case whyLive:
-		return "an attempt is at work on it; wait until that has ended"
+		return "an attempt is at work on it; wait until that has ended, or resolve it with force"
 	case whyReleased:
 		return "nothing was sent yet, and its next attempt comes by itself; it can be cancelled"
 	case whyExpired:

@@ -56,7 +56,7 @@ var (
 		whyExpired: "expired", whyUnknown: "unknown", whyTouched: "touched", whyUntouched: "untouched", whyKnownID: "known id",
 		whyBookable: "booked", whyArchived: "archived", whyNoLookup: "no look-up"}
 	allCauses = []idemstore.Cause{"", idemstore.CauseBudget, idemstore.CauseAge, idemstore.CauseConflict, idemstore.CauseContradictory,
-		idemstore.CauseTwoEffects, idemstore.CauseNotBooked, idemstore.CauseRefusalUnbooked, idemstore.CauseAbsent,
+		idemstore.CauseTwoEffects, idemstore.CauseNotBooked, idemstore.CauseRefusalUnbooked, idemstore.CauseSkipUnbooked, idemstore.CauseAbsent,
 		idemstore.CauseVanished, idemstore.CauseNoLookup, idemstore.CauseReplayedError}
 )
 
@@ -173,7 +173,7 @@ func actRows() (out []actRow) {
 				for n := range 4 {
 					r := base
 					r.cause, r.result, r.altered = idemstore.CauseNotBooked, n > 0, n > 1
-					if r.archived = n == 3; r.archived {
+					if r.archived = n == 3 && status.Final(); r.archived {
 						r.cause = idemstore.CauseAbsent
 					}
 					if bits < 2 || bits == 2 || bits == 4 || bits == 8 || bits == 16 { // these do not depend on each other

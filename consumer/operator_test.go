@@ -627,7 +627,7 @@ func TestActsAreTraced(t *testing.T) {
 		}
 		found := map[string]string{}
 		for _, a := range s.Attributes {
-			found[string(a.Key)] = a.Value.Emit()
+			found[string(a.Key)] = a.Value.String()
 		}
 		if s.Name == spanAct && (found[attrAct] != "ask" || found[attrTask] != taskID(task.TaskID) || found[attrKey] != "pay_1" ||
 			found[attrOutcome] != "done" || found[attrStatus] != "finished" || found[attrExternalID] != "pay_9") {
@@ -667,5 +667,63 @@ func TestActsEndWithTheirContext(t *testing.T) {
 	got, err := d.Resolve(ctx, before, byAnna, Ruling{As: idemstore.Finished, Result: []byte(`{"id":"pay_9"}`)})
 	if !errors.Is(err, context.Canceled) || d.everything() != all {
 		t.Errorf("%+v (%v), or something was changed", got, err)
+	}
+}
+
+// D-44: "replay all" over a thousand tasks of every sort, pressed by two people at once. What is done or under way is left
+// alone; of the rest each gets one attempt, which asks first, and no key gets a second effect.
+func TestD44RetryAllTwice(t *testing.T) {
+	t.Parallel()
+	const rows = 1000
+	d := newDesk(t, func(b *bench) {
+		b.kind.Commit = nil
+		b.conf.Slots, b.conf.RecoverEvery = 16, 100*time.Millisecond
+	})
+	d.exec(`insert into settle.tasks (kind, key, status, attempts, token, sending, unsure, lease_until, next_attempt_at, give_up_at, finished_at,
+			first_sent_at, last_sent_by, review_cause, payload, payload_hash, hash_algorithm, provider, provider_key)
+		select $1, 'pay_' || n, s, 2, gen_random_uuid(), s = 'started', s <> 'started', case when s = 'started' then c + interval '1 h' end,
+			case when s = 'unknown' then c + interval '1 h' else c end, c + interval '1 day', case when s in ('finished', 'failed') then c end,
+			c, c, case when s = 'needs_review' then 'budget' end, format('{"order":"%s"}', n)::bytea, '\x00', 'test', 'test', 'pay_' || n
+		from generate_series(1, $2) n, clock_timestamp() c,
+			lateral (select (array['finished', 'started', 'unknown', 'failed', 'needs_review'])[n % 5 + 1]) x(s)`, d.kind.Name, rows)
+	for n := 1; n <= rows; n += 2 { // every other one happened
+		d.pay.effect(fmt.Sprintf("pay_%d", n))
+	}
+	tasks := readRows(t, d.pool)
+	pressed := make(chan map[ActOutcome]int, 2)
+	for range 2 {
+		go func() {
+			outcomes := map[ActOutcome]int{}
+			for _, task := range tasks {
+				got, err := d.Retry(context.WithoutCancel(t.Context()), task, byAnna)
+				if err != nil {
+					got.Outcome = ActOutcome(err.Error())
+				}
+				outcomes[got.Outcome]++
+			}
+			pressed <- outcomes
+		}()
+	}
+	d.run() // while they press
+	outcomes := map[ActOutcome]int{}
+	for range 2 {
+		for out, n := range await(t, pressed, "an end of pressing") {
+			outcomes[out] += n
+		}
+	}
+	if outcomes[ActDone] != 2*rows/5 || outcomes[ActOvertaken] != 2*rows/5 || outcomes[ActRefused] != 6*rows/5 {
+		t.Errorf("%v", outcomes)
+	}
+	state := func() string {
+		return d.text(`select string_agg(status || ' ' || n, ', ' order by status) from (select status, count(*) n from settle.tasks group by 1) x`)
+	}
+	if want := "finished 600, started 200, unknown 200"; !eventually(t, time.Minute, func() bool { return state() == want }) {
+		t.Errorf("the tasks are %s, want %s", state(), want)
+	}
+	if w, e, lookups := d.pay.counts(); w != rows/5 || e != rows/2+rows/5 || lookups != 2*rows/5 {
+		t.Errorf("W=%d E=%d, %d look-ups", w, e, lookups)
+	}
+	if n := d.text(`select count(*)::text || ' of ' || count(distinct task_id) from settle.task_events where reason = 'retry: the customer called'`); n != "400 of 400" {
+		t.Errorf("lines about a retry: %s", n)
 	}
 }

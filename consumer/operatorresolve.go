@@ -139,7 +139,7 @@ func (x *pressing) rule(ctx context.Context, a *attempt, r Ruling, given any, he
 		said = ""
 	}
 	if r.As == idemstore.Failed {
-		c := x.decided(idemstore.Failed, "failed", closing{externalID: r.ExternalID, force: r.Force, done: "it has failed, by decision" + said})
+		c := x.failed("failed", closing{externalID: r.ExternalID, force: r.Force, done: "it has failed, by decision" + said})
 		c.reason = "resolved as failed" + said
 		return x.close(ctx, a, c)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -332,5 +333,46 @@ func TestResultsThatDoNotFit(t *testing.T) {
 	}
 	if value(t, env, wholeTable) != before {
 		t.Error("something was changed")
+	}
+}
+
+// D-44: two people press retry on a charge whose answer was never heard. One attempt comes of it, and it asks.
+func TestD44ARetryByHandOfAChargeThatHappened(t *testing.T) {
+	t.Parallel()
+	env := servers(t)
+	env["SETTLE_MAX_FAILURES"], env["SETTLE_DEADLINE"], env["SETTLE_PROVIDER_TIMEOUT"], env["SETTLE_RECOVER_EVERY"] = "1", "1s", "1s", "200ms"
+	put(t, env["SETTLE_PROVIDER_URL"]+"/faults", `[{"count": 1, "delay-after": "1m"}]`)
+	worker := start(t, env, "work")
+	if code, _, errOut := runSettle(t, env, strings.NewReader(charge(7)), "publish", "--kind", "payment.charge"); code != exitDone {
+		t.Fatalf("publish: exit %d, %s", code, errOut)
+	}
+	awaitTask(t, env["DATABASE_URL"], "payment.charge", "order_7", "needs_review")
+	if code, out, _ := runSettle(t, env, nil, "tasks", "show", "payment.charge/order_7"); code != exitDone || !strings.Contains(out, "settle tasks retry 1 --reason TEXT") {
+		t.Errorf("show: exit %d, %s", code, out)
+	}
+	attempts := value(t, env, `select attempts::text from settle.tasks`)
+	codes := make(chan int, 2)
+	for range 2 {
+		go func() {
+			code, _, _ := runSettle(t, env, nil, "tasks", "retry", "payment.charge/order_7", "--reason", "so", "--if-attempts", attempts)
+			codes <- code
+		}()
+	}
+	if first, second := <-codes, <-codes; first+second != exitDone+exitFailed {
+		t.Errorf("exits %d and %d, want one to be done and one to be told", first, second)
+	}
+	awaitTask(t, env["DATABASE_URL"], "payment.charge", "order_7", "finished")
+	if _, body := get(t, env["SETTLE_PROVIDER_URL"]+"/stats?idempotency_key=order_7"); !strings.Contains(body, `"requests":1`) || !strings.Contains(body, `"effects":1`) {
+		t.Errorf("stats of the provider: %s; want one request and one effect", body)
+	}
+	if n := value(t, env, `select count(*)::text from settle.task_events where reason = 'retry: so'`); n != "1" {
+		t.Errorf("%s lines about a retry in the history", n)
+	}
+	if paid := value(t, env, `select status from shop.orders where order_id = '7'`); paid != "paid" {
+		t.Errorf("the order is %s", paid)
+	}
+	worker.signal(syscall.SIGTERM)
+	if code := worker.exit(); code != exitDone {
+		t.Errorf("work: exit %d", code)
 	}
 }
