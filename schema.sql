@@ -265,6 +265,46 @@ create table if not exists settle.key_prefixes (
   primary key (provider, prefix)
 );
 
+-- What people ask of a kind while workers run. Append-only: the latest row of a kind counts, and a kind without one is
+-- running. Workers read it with each heartbeat.
+create table if not exists settle.controls (
+  id     bigint generated always as identity primary key,
+  kind   text not null check (octet_length(kind) between 1 and 64),
+  mode   text not null check (mode in ('running', 'asking', 'paused')), -- asking: send nothing, keep asking
+  actor  text not null check (actor <> ''),
+  reason text not null check (reason <> ''),
+  at     timestamptz not null default clock_timestamp()
+);
+create index if not exists controls_of_kind on settle.controls (kind, id desc);
+
+-- Who shares a provider's cap. A row is what one worker may use of it until its time runs out; workers check in for one
+-- provider one after the other, so that the live rows never add up to more than the cap. Kinds without a cap have none.
+create table if not exists settle.workers (
+  provider  text not null,
+  id        uuid not null,                    -- one run of an engine
+  rate      int  not null check (rate >= 0),    -- parts of the requests per second
+  flights   int  not null check (flights >= 0), -- requests in flight
+  joined_at timestamptz not null default clock_timestamp(),
+  seen_at   timestamptz not null default clock_timestamp(),
+  until     timestamptz not null,
+  primary key (provider, id)
+);
+
+-- What a person is told, one row per cause: a thousand tasks parked for one reason are one alert. Raising it again counts;
+-- it is told when it is new, and again after an hour. Workers share the telling: whoever takes a row that is due tells it.
+create table if not exists settle.alerts (
+  cause         text primary key check (octet_length(cause) between 1 and 1024), -- 'needs_review payment.charge absent'
+  kind          text not null default '',
+  text          text not null,            -- in plain words, with what to do
+  task_id       bigint,                   -- the latest example
+  count         bigint not null,          -- since first_at; after a quiet day it begins anew
+  first_at      timestamptz not null default clock_timestamp(),
+  last_at       timestamptz not null default clock_timestamp(),
+  due           boolean not null default true, -- to be told
+  telling_until timestamptz,              -- somebody is at it
+  told_at       timestamptz
+);
+
 -- The fence as an exception: a statement that matched no row must roll back everything that rides with it.
 create or replace function settle.fence(held boolean, task bigint) returns boolean
 language plpgsql immutable as $$

@@ -12,6 +12,9 @@ import (
 
 // ask asks the provider before anything is sent again, and obeys the look-up table.
 func (a *attempt) ask(ctx context.Context) settlement {
+	if why := a.heldBack(ctx, false); why != "" {
+		return a.holdBack(ctx, why)
+	}
 	result, verdict, err := a.lookup(ctx)
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, ErrLost):
@@ -39,13 +42,14 @@ func (a *attempt) lookup(ctx context.Context) (result any, v Verdict, err error)
 		result  any
 		verdict Verdict
 	}
-	out, err := a.call(ctx, spanLookup, func(ctx context.Context, a *attempt) (any, error) {
+	out, err := a.call(a.paced(ctx), spanLookup, func(ctx context.Context, a *attempt) (any, error) {
 		r, verdict, err := a.kind.lookup(ctx, a)
 		a.engine.annotate(ctx, attribute.String(attrVerdict, verdict.String()))
 		a.learnt(ctx, r)
 		return reading{r, verdict}, err
 	})
 	r, _ := out.(reading)
+	a.engine.report(ctx, a.kind, a.task.TaskID, lookupSignal(ctx, r.verdict, err, a.answerStatus()))
 	switch {
 	case err != nil:
 		r.verdict = CannotTell
@@ -97,6 +101,9 @@ func (a *attempt) resend(ctx context.Context, d decision, asked askFacts) settle
 		return a.conclude(ctx, outcomeDone, conclusion{result: result, source: Checked})
 	case err != nil:
 		return a.conclude(ctx, a.judgeCheck(ctx, err), conclusion{err: err, after: askedFor(err)})
+	}
+	if why := a.heldBack(ctx, true); why != "" {
+		return a.commit(ctx, decideHeld(why), conclusion{source: LookedUp, verdict: asked.verdict.String()})
 	}
 	if s, free := a.guard(ctx, &asked); !free {
 		return s

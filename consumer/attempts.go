@@ -49,6 +49,7 @@ type providerAnswer struct {
 func (d *delivery) attempt(ctx context.Context, c idemstore.Claimed, sent time.Time, j job) settlement {
 	ctx, a := d.newAttempt(ctx, c, sent)
 	defer a.cancel(nil)
+	defer func() { a.permit.endTry(now()) }()
 	if cause := d.engine.hold(a); cause != nil {
 		return a.giveBack(ctx, decideOutcome(outcomeFacts{outcome: outcomeDrained}), conclusion{})
 	}
@@ -117,6 +118,9 @@ func (a *attempt) performChecked(ctx context.Context) settlement {
 	case err != nil:
 		return a.conclude(ctx, a.judgeCheck(ctx, err), conclusion{err: err, after: askedFor(err)})
 	}
+	if why := a.heldBack(ctx, true); why != "" {
+		return a.holdBack(ctx, why)
+	}
 	if s, free := a.guard(ctx, nil); !free {
 		return s
 	}
@@ -136,7 +140,7 @@ func (a *attempt) judgeCheck(ctx context.Context, err error) outcome {
 		return outcomeRefused
 	case errors.Is(context.Cause(ctx), ErrLost):
 		return outcomeLost
-	case errors.Is(context.Cause(ctx), ErrDraining):
+	case isStop(context.Cause(ctx)):
 		return outcomeDrained
 	}
 	return outcomeNotSent
@@ -153,7 +157,7 @@ func (a *attempt) perform(ctx context.Context, keyUntil time.Time) settlement {
 	a.engine.opened(a, g)
 	before := a.answer.Load() // perhaps a look-up's
 
-	result, err := a.call(withGate(ctx, g), spanPerform, func(ctx context.Context, a *attempt) (any, error) {
+	result, err := a.call(withGate(a.paced(ctx), g), spanPerform, func(ctx context.Context, a *attempt) (any, error) {
 		result, err := a.kind.perform(ctx, a)
 		a.learnt(ctx, result)
 		return result, err
@@ -163,6 +167,7 @@ func (a *attempt) perform(ctx context.Context, keyUntil time.Time) settlement {
 		status = answer.status
 	}
 	out := a.judge(ctx, g, err, status)
+	a.engine.report(ctx, a.kind, a.task.TaskID, signalOf(a.signalFacts(g, out, err)))
 	return a.conclude(ctx, out, conclusion{result: result, err: err, after: askedFor(err), source: Performed,
 		sent: g.judgement() == maybeApplied, status: status})
 }
@@ -212,8 +217,15 @@ func (a *attempt) judge(ctx context.Context, g *gate, err error, status int) out
 	return judge(judgeFacts{
 		err: err, seen: g.judgement(), refused: g.refused(), cause: g.cause(),
 		lost:     errors.Is(context.Cause(ctx), ErrLost) || errors.Is(g.cause(), ErrLost),
-		draining: errors.Is(context.Cause(ctx), ErrDraining), stored: a.kind.provider.storesError(status),
+		draining: isStop(context.Cause(ctx)), stored: a.kind.provider.storesError(status),
 	})
+}
+
+// signalFacts are what this attempt tells about the provider.
+func (a *attempt) signalFacts(g *gate, out outcome, err error) signalFacts {
+	var p *panicError
+	return signalFacts{outcome: out, panicked: errors.As(err, &p), seen: g.judgement(), unconnected: g.unconnected.Load(),
+		status: int(g.lastStatus.Load())}
 }
 
 func (a *attempt) maySend() error {
@@ -247,6 +259,14 @@ func (a *attempt) keepAnswer(status int, body []byte) {
 		return
 	}
 	a.answer.Store(&providerAnswer{status, slices.Clone(body)})
+}
+
+// answerStatus is the HTTP status of the kept answer, 0 if there is none.
+func (a *attempt) answerStatus() int {
+	if kept := a.answer.Load(); kept != nil {
+		return kept.status
+	}
+	return 0
 }
 
 // knownID is the provider's id of the effect. Late proof is asked about like an id of our own.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -47,6 +48,7 @@ func (a *attempt) conclude(ctx context.Context, out outcome, c conclusion) settl
 // commit saves a decision, with the local rows and events of a final one, and says how the delivery ends.
 func (a *attempt) commit(ctx context.Context, d decision, c conclusion) settlement {
 	a.saving.Store(true) // the heartbeat leaves the row alone from here on
+	d = a.marked(d, c.after)
 	ctx = context.WithoutCancel(ctx)
 	s, err := a.saveOf(ctx, d, c)
 	if err != nil { // Commit itself failed: the effect is real, its booking is not
@@ -221,7 +223,10 @@ func (a *attempt) addWrites(s *idemstore.Save, c conclusion) error {
 func (a *attempt) saved(ctx context.Context, d decision, s idemstore.Save, saved idemstore.Saved) settlement {
 	level := slog.LevelInfo
 	if d.alert || saved.Status == idemstore.NeedsReview {
-		level = slog.LevelError
+		level = slog.LevelWarn
+	}
+	if saved.Status == idemstore.NeedsReview {
+		a.engine.alarm.raise(reviewAlert(a.kind.name, saved.Cause, a.task.TaskID))
 	}
 	if len(s.Emits) > 0 {
 		a.engine.relay.poke()
@@ -305,6 +310,7 @@ func (a *attempt) leaveEvidence(ctx context.Context, c conclusion) {
 // giveBack releases a task that this attempt surely did not touch.
 func (a *attempt) giveBack(ctx context.Context, d decision, c conclusion) settlement {
 	a.saving.Store(true)
+	d = a.marked(d, c.after)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 	defer cancel()
 	delay := a.jittered(d.wait, d.cost, c.after)
@@ -319,11 +325,19 @@ func (a *attempt) giveBack(ctx context.Context, d decision, c conclusion) settle
 	a.committed(status, "", what)
 	level := slog.LevelInfo
 	if d.alert {
-		level = slog.LevelError
+		level = slog.LevelWarn
 	}
 	//nolint:sloglint // what is one of a few constants
 	a.log.Log(ctx, level, what, "status", string(status), "error", errorText(c.err), "delay", delay)
 	return settlement{verb: nak, delay: delay}
+}
+
+// marked notes in the audit that a provider's wish was cut to the most that is obeyed: it may throttle again.
+func (a *attempt) marked(d decision, asked time.Duration) decision {
+	if cut := a.kind.policy.cut(asked); d.wait == waitAsked && cut != "" {
+		d.why = strings.TrimPrefix(d.why+"; "+cut, "; ")
+	}
+	return d
 }
 
 // errorText is an error as it may be stored and logged: bounded and clean.

@@ -1,9 +1,11 @@
 package consumer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"time"
 
@@ -30,6 +32,7 @@ type Config struct {
 	Replicas      int           // of streams that the engine creates; 1
 	RecoverEvery  time.Duration // how often due tasks are taken up without their message; 15 s, at least 100 ms
 	RecoverAfter  time.Duration // age from which a task that is not settled counts as stuck; 15 min, at least 1 s
+	Breaker       int           // failures in a row at one provider after which its kinds pause; 10. Negative: never
 	Policy        Policy        // for the fields that a kind leaves zero
 
 	// NoRecovery leaves tasks to their messages, and those whose message is gone to other engines.
@@ -39,6 +42,11 @@ type Config struct {
 	// one that is shorter than the time for which a job can come again (ErrProofAge).
 	ProofRetention time.Duration
 	ReplayHorizon  time.Duration // how long after its publish a job may be published again by hand; 72 h
+
+	// Notify is told of each Alert, one at a time, by a goroutine of its own: a slow one delays other alerts and nothing
+	// else. It has 10 s, and a drain leaves 3 s. After an error it is tried again, here or in another worker, within a
+	// few heartbeats, so it may be told twice. Every alert is also logged once, at level ERROR; nil is only that.
+	Notify func(context.Context, Alert) error `json:"-"`
 
 	Logger         *slog.Logger         // slog.Default()
 	TracerProvider trace.TracerProvider // the global one
@@ -52,7 +60,7 @@ func Defaults() Config {
 	return Config{
 		Slots: 64, AckWait: 30 * time.Second, Lease: 30 * time.Second, DrainTimeout: 20 * time.Second,
 		MaxBody: maxBody, MaxAckPending: 20000, Replicas: 1, RecoverEvery: 15 * time.Second, RecoverAfter: 15 * time.Minute,
-		ReplayHorizon: 72 * time.Hour,
+		Breaker: 10, ReplayHorizon: 72 * time.Hour,
 		Policy: Policy{
 			Deadline: 20 * time.Second, MaxFailures: 5, MaxAge: 24 * time.Hour,
 			BackoffMin: time.Second, BackoffMax: 5 * time.Minute, RetryAfterMax: time.Hour,
@@ -88,6 +96,8 @@ func (c Config) withDefaults() Config {
 	c.RecoverEvery = or(c.RecoverEvery, d.RecoverEvery)
 	c.RecoverAfter = or(c.RecoverAfter, d.RecoverAfter)
 	c.ReplayHorizon = or(c.ReplayHorizon, d.ReplayHorizon)
+	c.Breaker = or(c.Breaker, d.Breaker)
+	c.RecoverAfter = or(c.RecoverAfter, d.RecoverAfter)
 	c.Policy = c.Policy.over(d.Policy)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -164,6 +174,9 @@ func (c Config) check() error {
 	if c.ReplayHorizon < 0 {
 		bad("ReplayHorizon", "positive", c.ReplayHorizon)
 	}
+	if c.RecoverAfter < time.Second {
+		bad("RecoverAfter", "at least 1s", c.RecoverAfter)
+	}
 	return errors.Join(errs...)
 }
 
@@ -223,6 +236,10 @@ func (p Provider) check(name string) error {
 		if m < MeansByBody || m > MeansExists {
 			return fmt.Errorf("kind %s: provider: Status409 and Status422 must be one of the meanings, not %d", name, m)
 		}
+	}
+	if p.MaxInFlight < 0 || !(p.MaxPerSecond >= 0 && p.MaxPerSecond <= math.MaxInt32) {
+		return fmt.Errorf("kind %s: provider: MaxPerSecond and MaxInFlight must be 0 (no cap) or more, not %v and %d",
+			name, p.MaxPerSecond, p.MaxInFlight)
 	}
 	return nil
 }

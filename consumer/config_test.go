@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func TestConfigZeroMeansDefaults(t *testing.T) {
 		t.Error("no logger or no tracer")
 	}
 	c.Logger, c.TracerProvider = nil, nil
-	if c != Defaults() {
+	if !reflect.DeepEqual(c, Defaults()) {
 		t.Errorf("zero means %+v, the defaults are %+v", c, Defaults())
 	}
 	if err := c.check(); err != nil {

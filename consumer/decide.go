@@ -191,7 +191,8 @@ const (
 	outcomeRefused                        // refused for good
 	outcomeNotSent                        // this attempt surely changed nothing
 	outcomeNotLetIn                       // the same, because our side is set up wrongly (401, 405, TLS)
-	outcomeDrained                        // the process stops and nothing was sent
+	outcomeDrained                        // the process stops, or the kind is paused, and nothing was sent
+	outcomeHeld                           // the provider is not to be called now
 	outcomeCutShort                       // the process stops, sent, no answer in the grace time
 	outcomeMisconfigured                  // set up wrongly, and the request may have been applied
 	outcomeConflict                       // contradictory data, a missing record
@@ -238,6 +239,8 @@ func decideOutcome(f outcomeFacts) decision {
 		return decision{act: giveBack, wait: waitLong, alert: true}
 	case outcomeDrained:
 		return decision{act: giveBack, wait: waitShort}
+	case outcomeHeld:
+		return decision{act: giveBack, wait: waitAttempts}
 	case outcomeCutShort:
 		return decision{act: saveIt, status: idemstore.Unknown, applied: true, wait: waitShort, settled: settleUnkeyed,
 			why: "the process stopped while the provider was at work"}
@@ -282,6 +285,11 @@ func decideReplayed(f outcomeFacts) decision {
 	}
 	return decision{act: saveIt, status: idemstore.Unknown, cost: 1, applied: true, wait: waitAsked, settled: settleAlways,
 		why: "no outcome is known; the provider stores this error under the key"}
+}
+
+// decideHeld is for a task that is to be sent again while nothing may be sent.
+func decideHeld(why string) decision {
+	return decision{act: saveIt, status: idemstore.Unknown, wait: waitAttempts, why: "to be sent again, but not now: " + why}
 }
 
 // askFacts are what decides about a look-up.

@@ -159,7 +159,7 @@ func defineAll(c Config, kinds []Definition) ([]*definition, error) {
 	if len(kinds) == 0 {
 		errs = append(errs, errors.New("no kinds: an engine needs at least one"))
 	}
-	return defs, errors.Join(append(errs, checkPrefixes(prefixes))...)
+	return defs, errors.Join(append(errs, checkPrefixes(prefixes), checkCaps(defs))...)
 }
 
 // job is a decoded message.

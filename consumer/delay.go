@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"fmt"
 	"math"
 	"time"
 )
@@ -15,8 +16,9 @@ type counts struct {
 // betweenReadings keeps a second reading of "absent" from being an echo of the first.
 const betweenReadings = time.Second
 
-// delay is a pure function of the stored counts. Delays grow by doubling from BackoffMin to BackoffMax, and half
-// of each is jitter, though none falls below BackoffMin.
+// delay is a pure function of the stored counts and the jitter. Back-offs have full jitter above a floor: anything
+// from BackoffMin to a limit that doubles from twice BackoffMin up to BackoffMax. Who failed at the same moment comes
+// back at different ones, and yet nobody asks a provider more often than BackoffMin allows.
 func (p Policy) delay(w wait, c counts) time.Duration {
 	switch w {
 	case waitNone:
@@ -30,12 +32,12 @@ func (p Policy) delay(w wait, c counts) time.Duration {
 	case waitReading:
 		return max(p.grown(c.attempts-1, c.jitter), betweenReadings)
 	case waitAsked:
-		return max(p.grown(max(c.failures, c.attempts-1), c.jitter), p.clampAsked(c.hint))
+		return max(p.grown(max(c.failures, c.attempts-1), c.jitter), p.obeyed(c.hint, c.jitter))
 	case waitPoll:
 		if c.hint <= 0 {
 			return p.grown(c.attempts-1, c.jitter)
 		}
-		return max(min(p.clampAsked(c.hint), p.BackoffMax), p.BackoffMin)
+		return max(min(c.hint, p.BackoffMax), p.BackoffMin)
 	case waitLong:
 		return p.MisconfiguredWait/2 + spread(p.MisconfiguredWait/2, c.jitter)
 	case waitRest, waitDue:
@@ -60,9 +62,21 @@ func sum(all ...time.Duration) (total time.Duration) {
 	return total
 }
 
-// clampAsked bounds what a provider asks for; nonsense counts as nothing asked.
-func (p Policy) clampAsked(d time.Duration) time.Duration {
-	return min(max(d, 0), p.RetryAfterMax)
+// obeyed is how long a provider that asked to be left alone is left alone: not shorter than it asked, a little longer by
+// chance, because it asked all of them at once, and no longer than RetryAfterMax. Nonsense counts as nothing asked.
+func (p Policy) obeyed(asked time.Duration, jitter float64) time.Duration {
+	if asked <= 0 {
+		return 0
+	}
+	return min(sum(asked, time.Duration(jitter*float64(p.BackoffMin))), p.RetryAfterMax)
+}
+
+// cut says in words that a provider asked for more than is obeyed; empty if it did not.
+func (p Policy) cut(asked time.Duration) string {
+	if asked <= p.RetryAfterMax {
+		return ""
+	}
+	return fmt.Sprintf("the provider asked to be left alone for %s, longer than the %s that are obeyed", asked, p.RetryAfterMax)
 }
 
 // backoff doubles from BackoffMin, n times, up to BackoffMax.
@@ -77,9 +91,9 @@ func (p Policy) backoff(n int) time.Duration {
 	return min(d, p.BackoffMax)
 }
 
-// grown is the delay after n failures. Jitter does not take it below BackoffMin: a provider is never asked more often.
+// grown is the back-off after n failures. The first one already has room for jitter.
 func (p Policy) grown(n int, jitter float64) time.Duration {
-	return max(spread(p.backoff(n), jitter), p.BackoffMin)
+	return p.BackoffMin + time.Duration(jitter*float64(p.backoff(max(n, 1))-p.BackoffMin))
 }
 
 // spread is d with its upper half random.

@@ -29,6 +29,7 @@ type delivery struct {
 	outcome   string // that was committed, in plain words
 	span      trace.Span
 	labels    labels
+	permit    permit
 	oursUntil atomic.Pointer[time.Time]
 	handlers  sync.WaitGroup // handler calls that have not returned
 
@@ -149,7 +150,8 @@ func (d *delivery) answer(ctx context.Context, c idemstore.Claimed) settlement {
 	wait := d.kind.policy.delay(a.wait, counts{hint: c.Wait, jitter: rand.Float64()})
 	level := slog.LevelInfo
 	if a.alert {
-		level = slog.LevelError
+		level = slog.LevelWarn
+		d.alert(c)
 	}
 	d.log.Log(ctx, level, "answered from the row", "task", c.Task.TaskID, "found", string(c.Found),
 		"status", string(c.Task.Status), "attempt", c.Task.Attempt, "external_id", c.Task.ExternalID,
@@ -158,6 +160,15 @@ func (d *delivery) answer(ctx context.Context, c idemstore.Claimed) settlement {
 		wait = min(wait, d.kind.policy.delay(waitShort, counts{jitter: rand.Float64()}))
 	}
 	return settlement{verb: a.verb, delay: wait, reply: d.replyOf(&c.Task, c.Task.Status, c.Task.Result, true)}
+}
+
+// alert calls a person about what a claim found.
+func (d *delivery) alert(c idemstore.Claimed) {
+	if c.Found == idemstore.Incomparable {
+		d.engine.alarm.raise(incomparableAlert(d.kind.name, c.Task.TaskID))
+		return
+	}
+	d.engine.alarm.raise(reviewAlert(d.kind.name, c.Task.Cause, c.Task.TaskID))
 }
 
 // refuse keeps a message that is not accepted and then ends it. Without the line there is no term: the message
@@ -175,6 +186,9 @@ func (d *delivery) refuse(ctx context.Context, r idemstore.Refusal, cause error)
 	endSpan(span, err)
 	if err != nil {
 		return d.notClaimed(ctx, err)
+	}
+	if reason == idemstore.Conflict {
+		d.engine.alarm.raise(conflictAlert(d.kind.name, r.TaskID))
 	}
 	d.log.WarnContext(ctx, "message refused", "reason", string(reason), "detail", r.Detail)
 	return settlement{verb: term, reply: replyOfRefusal(r)}

@@ -132,6 +132,17 @@
 // been applied is finished only where "absent" is settled and was read twice; until then asking goes on. The version
 // moves on in the commit of the save, whoever learnt that the effect is there, and each part of it only grows.
 //
+// # When less is done
+//
+// Three things stand between a task that is due and its provider. What they hold back costs no failure: a task that was
+// never sent is given back, one that would be sent again stays unknown.
+//
+//	paused, or asking only    a person says so; settle.controls, read with each heartbeat (modes.go)
+//	the breaker is open       the provider fails for all; one call at a time, one per interval, tries it (breaker.go)
+//	the cap is used up        what all workers together may call per second, or at once (share.go)
+//
+// A person is called once per cause, not once per task (alert.go).
+//
 // # Where a crash leaves things
 //
 //	before the claim commits     the stream still has the message: as if nothing happened

@@ -18,14 +18,16 @@ import (
 
 // Engine takes jobs of its kinds from JetStream. Make it with New, run it with Run, once.
 type Engine struct {
-	config Config
-	pool   *pgxpool.Pool
-	store  *idemstore.Store
-	js     jetstream.JetStream
-	kinds  []*kind
-	log    *slog.Logger
-	tracer trace.Tracer
+	config  Config
+	pool    *pgxpool.Pool
+	store   *idemstore.Store
+	js      jetstream.JetStream
+	kinds   []*kind
+	remotes []*remote
+	log     *slog.Logger
+	tracer  trace.Tracer
 
+	alarm      *alarm
 	newClaims  *group[idemstore.Claim, idemstore.Claimed] // of keys that are likely to be new
 	claims     *group[idemstore.Claim, idemstore.Claimed]
 	saves      *group[idemstore.Save, idemstore.Saved]
@@ -44,9 +46,11 @@ type kind struct {
 	slots    chan struct{}
 	ackWait  atomic.Int64 // nanoseconds, as the server has it
 	consumer atomic.Pointer[jetstream.Consumer]
-	born     atomic.Int64 // the consumer that is bound, by its time of creation
-	bound    atomic.Bool  // the consumer was there at the last pull
-	looked   atomic.Int64 // when recovery last chose among its tasks: Unix nanoseconds, 0 for never
+	born     atomic.Int64                      // the consumer that is bound, by its time of creation
+	bound    atomic.Bool                       // the consumer was there at the last pull
+	looked   atomic.Int64                      // when recovery last chose among its tasks: Unix nanoseconds, 0 for never
+	control  atomic.Pointer[idemstore.Control] // nil: nobody ever asked for anything
+	remote   *remote
 }
 
 func (k *kind) setAckWait(d time.Duration) { k.ackWait.Store(int64(d)) }
@@ -73,6 +77,9 @@ func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definiti
 		k.setAckWait(c.AckWait)
 		e.kinds = append(e.kinds, k)
 	}
+	e.alarm = newAlarm()
+	e.addRemotes()
+	e.limitRemotes()
 	return e, nil
 }
 
@@ -114,6 +121,9 @@ func (e *Engine) host(ctx context.Context, take func(work context.Context)) erro
 	if e.js != nil { // else what is emitted waits for a worker
 		heart.Go(func() { e.relay.run(beating) })
 	}
+	for _, keep := range []func(context.Context){e.attend, e.checkIn, e.keepTelling} {
+		heart.Go(func() { keep(beating) })
+	}
 	taken := make(chan struct{})
 	go func() { defer close(taken); take(work) }()
 	select {
@@ -139,6 +149,7 @@ func (e *Engine) prepare(ctx context.Context) error {
 		{"streams", func(ctx context.Context) error { return EnsureStreams(ctx, e.js, e.config) }},
 		{"proof age", e.checkProofAge},
 		{"consumers", e.bindAll},
+		{"modes", func(ctx context.Context) error { return e.readControls(ctx, readControlsLimit) }},
 	}
 	for _, s := range steps {
 		if err := e.insist(ctx, s.what, s.do); err != nil {

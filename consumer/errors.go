@@ -103,6 +103,8 @@ var (
 	ErrLost = idemstore.ErrLost
 	// ErrDraining: the process is stopping and this attempt has not sent anything yet.
 	ErrDraining = errors.New("draining: nothing more is sent")
+	// ErrPaused: somebody has paused the kind, or this worker's share of the provider's cap is used up.
+	ErrPaused = errors.New("held back: nothing more is sent for now")
 	// ErrDeadline: the total time of one attempt, or the safe age of the provider's key, has passed.
 	ErrDeadline = errors.New("deadline of the attempt has passed")
 )

@@ -26,8 +26,10 @@ type gate struct {
 	deadline       time.Time
 	appliedNothing []int
 
-	wasRefused atomic.Bool
-	harmless   atomic.Int64 // requests that ended and surely had no effect
+	wasRefused  atomic.Bool
+	harmless    atomic.Int64 // requests that ended and surely had no effect
+	unconnected atomic.Bool  // a request ended without a connection
+	lastStatus  atomic.Int64 // of the last answer; 0 if none came
 }
 
 // gateState is immutable: each transition swaps in a new one.
@@ -155,6 +157,8 @@ func (g *gate) refused() bool { return g.wasRefused.Load() }
 // ended reports the end of a request that had passed. connected is false only if it surely never had a
 // connection; status is 0 if no answer came.
 func (g *gate) ended(connected bool, status int) {
+	g.unconnected.Store(status == 0 && !connected || g.unconnected.Load())
+	g.lastStatus.Store(int64(status))
 	if status == 0 && !connected || slices.Contains(g.appliedNothing, status) {
 		g.harmless.Add(1)
 	}

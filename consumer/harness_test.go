@@ -222,6 +222,8 @@ type payProvider struct {
 	script   []http.HandlerFunc // for the next POSTs; then the honest answer
 	onPost   http.HandlerFunc   // instead of the honest answer
 	onLookup http.HandlerFunc   // instead of the honest look-up
+
+	front func(http.ResponseWriter, *http.Request) (answered bool) // before all of that
 }
 
 func newPayProvider(t *testing.T) *payProvider {
@@ -270,7 +272,12 @@ func (p *payProvider) effect(key string) (id string, replayed bool) {
 
 func (p *payProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
-	p.next(r)(w, r)
+	p.mu.Lock()
+	front := p.front
+	p.mu.Unlock()
+	if front == nil || !front(w, r) {
+		p.next(r)(w, r)
+	}
 }
 
 func (p *payProvider) next(r *http.Request) http.HandlerFunc {
@@ -327,13 +334,16 @@ func (p *payProvider) effectThen(h http.HandlerFunc) http.HandlerFunc {
 
 // hold lets the next POST wait, once it has entered, until it is released or its client has gone. Then it is answered
 // honestly.
-func (p *payProvider) hold() (entered <-chan struct{}, release func()) {
+func (p *payProvider) hold() (entered <-chan struct{}, release func()) { return p.holdThen(p.honest) }
+
+// holdThen is hold with another answer.
+func (p *payProvider) holdThen(h http.HandlerFunc) (entered <-chan struct{}, release func()) {
 	in, out := make(chan struct{}), make(chan struct{})
 	p.then(func(w http.ResponseWriter, r *http.Request) {
 		close(in)
 		select {
 		case <-out:
-			p.honest(w, r)
+			h(w, r)
 		case <-r.Context().Done():
 		}
 	})

@@ -50,6 +50,9 @@ func (e *Engine) opened(a *attempt, g *gate) {
 	if e.held.draining && g.shut(ErrDraining) {
 		a.cancel(ErrDraining)
 	}
+	if !a.kind.mayPerform() && g.shut(ErrPaused) {
+		a.cancel(ErrPaused)
+	}
 }
 
 func (h *holdings) list() []*attempt {

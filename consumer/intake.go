@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -45,20 +46,25 @@ func (e *Engine) take(ctx, work context.Context, k *kind) {
 		e.database.await(ctx, e.pool)
 		in.look(ctx)
 		in.ease(ctx)
+		e.awaitLeave(ctx, k)
 		reserved := in.reserve(ctx)
 		if reserved == 0 {
 			return
 		}
-		n := in.pressure.allow(reserved)
-		k.free(reserved - n)
+		leave := k.permit(in.pressure.allow(reserved), now())
+		k.free(reserved - leave.n)
+		if leave.n == 0 {
+			continue
+		}
 		cons, err := e.bind(ctx, k)
 		if err != nil {
-			k.free(n)
+			k.free(leave.n)
+			leave.end(now())
 			continue
 		}
 		in.open++
 		paused := in.pressure.paused
-		go func() { in.ended <- e.pull(ctx, work, k, cons, n, paused) }()
+		go func() { in.ended <- e.pull(ctx, work, k, cons, &leave, paused) }()
 	}
 }
 
@@ -99,33 +105,36 @@ func (k *kind) free(n int) {
 	}
 }
 
-// pull asks for n messages and begins each as it comes. Slots that no message came for are freed. Whether messages had
-// come before is counted only where that is asked for.
-func (e *Engine) pull(ctx, work context.Context, k *kind, cons jetstream.Consumer, n int, count bool) (r pulled) {
-	defer func() { k.free(n) }()
-	batch, err := cons.Fetch(n, jetstream.FetchMaxWait(pullWait))
+// pull asks for as many messages as it has leave for, and begins each as it comes. Slots that no message came for are
+// freed. Whether messages had come before is counted only where that is asked for.
+func (e *Engine) pull(ctx, work context.Context, k *kind, cons jetstream.Consumer, leave *permit, count bool) (r pulled) {
+	defer func() { k.free(leave.n); leave.end(now()) }()
+	batch, err := cons.Fetch(leave.n, jetstream.FetchMaxWait(leave.pullWait()))
 	if err != nil {
 		e.unbind(ctx, k, err)
 		return r
 	}
 	for msg := range batch.Messages() {
-		d := &delivery{engine: e, kind: k, msg: msg, born: born(cons)}
+		d := &delivery{engine: e, kind: k, msg: msg, born: born(cons), permit: leave.one()}
 		d.log = slog.New(journal{e.log.Handler(), d})
 		d.keepUntil(now())
 		if count {
 			r.note(msg)
 		}
-		n--
 		e.deliveries.Add(1)
 		go func() {
-			defer k.free(1)
+			defer func() { k.free(1); d.permit.end(now()) }()
 			defer d.handlers.Wait() // a handler that ignores its context keeps its slot
 			defer e.deliveries.Done()
-			if ctx.Err() != nil {
-				d.handBack()
-				return
+			defer func() { d.permit.endTry(now()) }()
+			switch {
+			case ctx.Err() != nil:
+				d.handBack(0)
+			case d.unwanted():
+				d.handBack(k.policy.delay(waitShort, counts{jitter: rand.Float64()}))
+			default:
+				d.handle(work)
 			}
-			d.handle(work)
 		}()
 	}
 	if err := batch.Error(); err != nil {
@@ -134,9 +143,10 @@ func (e *Engine) pull(ctx, work context.Context, k *kind, cons jetstream.Consume
 	return r
 }
 
-// handBack returns a message that arrived while the process drains: nothing was done for it, so it costs nothing.
-func (d *delivery) handBack() {
-	if err := d.nak(0); err != nil {
+// handBack returns a message that arrived while the process drains, or when its kind takes none any more: nothing was
+// done for it, so it costs nothing.
+func (d *delivery) handBack(delay time.Duration) {
+	if err := d.nak(delay); err != nil {
 		d.log.Info("message not handed back; it comes again after its AckWait", "error", err)
 	}
 }

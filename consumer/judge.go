@@ -28,7 +28,7 @@ func judge(f judgeFacts) outcome {
 	}
 	// A handler that knocked at the gate, or was stopped before it did, sent nothing. One that does neither may not
 	// know the gate at all.
-	stopped := f.refused || errors.Is(f.cause, ErrDraining)
+	stopped := f.refused || isStop(f.cause)
 	untouched := f.seen == appliedNothing || f.seen == sentNothing && stopped
 	switch classOf(f.err) {
 	case classDone:
@@ -71,6 +71,9 @@ func judgeUnclassified(f judgeFacts, untouched bool) outcome {
 	}
 	return outcomeUnknown
 }
+
+// isStop reports whether an attempt that has sent nothing is stopped for reasons that are not its own.
+func isStop(cause error) bool { return errors.Is(cause, ErrDraining) || errors.Is(cause, ErrPaused) }
 
 // classOf is the class of a handler's error.
 func classOf(err error) errorClass {

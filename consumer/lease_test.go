@@ -248,7 +248,7 @@ func TestDeadlineShutsTheGate(t *testing.T) {
 			return paid{}, ctx.Err()
 		}
 	}, want: `
-			started attempt 1, class timeout, released, wait short
+			started attempt 1, class timeout, released, wait backoff
 			W=0 E=0 asks=0
 			nak kept`}})
 }

@@ -60,9 +60,13 @@ func nobody(p *payProvider, _ *Kind[payJob, paid]) {
 
 // wishes is what a handler makes of a Retry-After.
 func wishes(f func(time.Duration, error) error) func(*payProvider, *Kind[payJob, paid]) {
+	return wishesFor(askedWait, f)
+}
+
+func wishesFor(d time.Duration, f func(time.Duration, error) error) func(*payProvider, *Kind[payJob, paid]) {
 	return performs(func(_ context.Context, _ *Attempt[payJob], pay func() (paid, error)) (paid, error) {
 		out, err := pay()
-		return out, f(askedWait, err)
+		return out, f(d, err)
 	})
 }
 
@@ -203,13 +207,23 @@ func TestPerformNotSent(t *testing.T) {
 	t.Parallel()
 	newBench(t).play([]scenario{
 		{name: "throttled", set: answers(status(429)), want: `
-			started attempt 1, class not_sent, released, wait short
+			started attempt 1, class not_sent, released, wait backoff
 			W=1 E=0 asks=0
 			nak kept`},
 		{name: "throttled, with a wish", set: all(answers(status(429)), wishes(NotSentAfter)), want: `
 			started attempt 1, class not_sent, released, wait asked
 			W=1 E=0 asks=0
 			nak kept`},
+		{name: "D-32: throttled, with a wish beyond all reason", set: all(answers(status(429)), wishesFor(30*time.Hour, NotSentAfter)), want: `
+			started attempt 1, class not_sent, released, wait cut
+			W=1 E=0 asks=0
+			nak kept
+			started: the provider asked to be left alone for 30h0m0s, longer than the 20h0m0s that are obeyed`},
+		{name: "D-32: unavailable, with a wish beyond all reason", set: all(answers(status(503)), wishesFor(30*time.Hour, UnknownAfter)), want: `
+			unknown attempt 1, failures 1, unsure, class unknown, wait cut
+			W=1 E=0 asks=0
+			nak kept
+			unknown: no outcome is known; the provider asked to be left alone for 30h0m0s, longer than the 20h0m0s that are obeyed`},
 		{name: "throttled, and the handler has no word for it", set: all(answers(status(429)), wishes(UnknownAfter)), want: `
 			started attempt 1, class unknown, released, wait asked
 			W=1 E=0 asks=0
@@ -220,19 +234,19 @@ func TestPerformNotSent(t *testing.T) {
 			nak kept
 			started: the provider does not know it; sent again under the same key`},
 		{name: "nobody listens", set: nobody, want: `
-			started attempt 1, class unknown, released, wait short
+			started attempt 1, class unknown, released, wait backoff
 			W=0 E=0 asks=0
 			nak kept`},
 		{name: "no TLS where TLS should be", set: func(p *payProvider, _ *Kind[payJob, paid]) {
 			p.server.URL = strings.Replace(p.server.URL, "http:", "https:", 1)
 		}, want: `
-			started attempt 1, class unknown, released, wait short
+			started attempt 1, class unknown, released, wait backoff
 			W=0 E=0 asks=0
 			nak kept`},
 		{name: "said by the handler, who sent nothing", set: performs(func(context.Context, *Attempt[payJob], func() (paid, error)) (paid, error) {
 			return paid{}, NotSent(errors.New("no token"))
 		}), want: `
-			started attempt 1, class not_sent, released, wait short
+			started attempt 1, class not_sent, released, wait backoff
 			W=0 E=0 asks=0
 			nak kept`},
 		{name: "said by the handler, who sent", set: wishes(NotSentAfter), want: `
@@ -415,11 +429,11 @@ func TestCheck(t *testing.T) {
 			term
 			needs_review: contradictory data or a missing record`},
 		{name: "cannot look", set: checks(func() (paid, bool, error) { return paid{}, false, errors.New("no such table") }), want: `
-			started attempt 1, class unknown, released, wait short
+			started attempt 1, class unknown, released, wait backoff
 			W=0 E=0 asks=0
 			nak kept`},
 		{name: "cannot look, and yet says done", set: checks(func() (paid, bool, error) { return paid{ID: "pay_7"}, true, errors.New("cut") }), want: `
-			started attempt 1, class unknown, released, wait short
+			started attempt 1, class unknown, released, wait backoff
 			W=0 E=0 asks=0
 			nak kept`},
 		{name: "panics", set: checks(func() (paid, bool, error) { panic("boom") }), want: `

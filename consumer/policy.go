@@ -57,6 +57,12 @@ type Provider struct {
 	// ResendUnkeyed allows a resend at an unkeyed provider after two settled "absent" readings. Off by default:
 	// a person is asked instead.
 	ResendUnkeyed bool
+	// MaxPerSecond and MaxInFlight cap the calls to the provider, look-ups included, of all workers together; 0: no
+	// cap. Kinds of one Identity share the cap and must not differ in it. Each worker has an equal share. With more
+	// workers than requests per second, or in flight, some have none and do nothing: the first ones by their random id
+	// have it.
+	MaxPerSecond float64
+	MaxInFlight  int
 	// AppliedNothing lists HTTP statuses after which surely nothing was applied; 401, 405 and 429. Nil is the default,
 	// an empty list is none.
 	AppliedNothing []int

@@ -36,7 +36,7 @@ type taker struct {
 // outlives ctx by the grace time.
 func (e *Engine) keepRecovering(ctx, work context.Context, k *kind) {
 	for ctx.Err() == nil {
-		if e.database.state() == nil { // else the intake asks until it answers
+		if e.database.state() == nil && k.mayRecover() { // else the intake asks until it answers
 			p := e.newPass(k, taker{actor: recovery}, max(e.config.Slots/2, 1))
 			p.run(ctx, work)
 			p.report(ctx)

@@ -67,4 +67,6 @@ func (d *delivery) reply(ctx context.Context, r *reply) {
 }
 
 // waitsForAnswer reports whether somebody waits for what becomes of this message. It is then not handed back for long.
-func (d *delivery) waitsForAnswer() bool { return replySubject(d.msg.Headers()) != "" }
+func (d *delivery) waitsForAnswer() bool {
+	return d.msg != nil && replySubject(d.msg.Headers()) != ""
+}

@@ -49,8 +49,10 @@ func waited(d time.Duration) string {
 	switch {
 	case near(pollWait):
 		return "poll"
-	case near(askedWait):
+	case d > askedWait-time.Minute && d < askedWait+once.BackoffMin:
 		return "asked"
+	case near(once.RetryAfterMax):
+		return "cut"
 	case near(longAbsent):
 		return "settled"
 	case d >= once.BackoffMin/2 && d <= once.BackoffMin:
@@ -84,7 +86,7 @@ type playing struct {
 func (b *bench) play(scenarios []scenario) {
 	b.t.Helper()
 	b.exec(`create table public.booked (kind text primary key, id text, refused text, source int)`)
-	b.conf.Policy, b.conf.Slots = once, 1
+	b.conf.Policy, b.conf.Slots, b.conf.Breaker = once, 1, -1 // the scenarios have one provider, to the engine
 	heard := b.listen()
 	var all []*playing
 	var kinds []Definition

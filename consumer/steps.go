@@ -32,7 +32,7 @@ func (a *attempt) runSteps(ctx context.Context, c idemstore.Claimed) settlement 
 			continue
 		case errors.Is(context.Cause(ctx), ErrLost):
 			return settlement{verb: silent}
-		case a.engine.held.drains():
+		case a.engine.held.drains(), !a.kind.mayPerform():
 			return a.giveBack(ctx, decideOutcome(outcomeFacts{outcome: outcomeDrained}), conclusion{})
 		}
 		if s, stop := a.doStep(ctx, i, do); stop {

@@ -41,7 +41,8 @@ const (
 // without a word, when a kept connection closes before the answer (golang/go#19943). Here the call fails
 // instead, and the engine asks the provider. Only GET, HEAD, OPTIONS and TRACE may be repeated.
 //
-// A refusal at the gate matches ErrLost, ErrDraining or ErrDeadline. Every request that leaves makes one client
+// A refusal at the gate matches ErrLost, ErrDraining, ErrPaused or ErrDeadline. Where the provider has a cap, each
+// further request of one Perform or Lookup waits for its turn. Every request that leaves makes one client
 // span and carries its traceparent. A Transport follows no redirect and retries nothing; it must not be copied
 // after its first use.
 type Transport struct {
@@ -61,7 +62,11 @@ var errNotRepeated = errors.New("connection closed before the answer; the reques
 // has failed.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	g := gateFrom(req.Context())
-	if err := leave(req.Context(), g); err != nil {
+	err := awaitPace(req.Context())
+	if err == nil {
+		err = leave(req.Context(), g)
+	}
+	if err != nil {
 		closeBody(req)
 		return nil, err
 	}
@@ -302,7 +307,7 @@ func portOf(u *url.URL) int {
 func errorType(err error) string {
 	var network net.Error
 	switch {
-	case errors.Is(err, ErrLost), errors.Is(err, ErrDraining), errors.Is(err, ErrDeadline):
+	case errors.Is(err, ErrLost), errors.Is(err, ErrDraining), errors.Is(err, ErrPaused), errors.Is(err, ErrDeadline):
 		return "send_gate"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return "timeout"

@@ -36,6 +36,15 @@ type ClientOptions struct {
 	// Base sends the requests, below the send gate; nil is a private copy of http.DefaultTransport.
 	// See consumer.Transport.
 	Base http.RoundTripper
+	// Authorize, if it is set, adds credentials to each request right before it goes to the send gate: a token that
+	// rotates, a signature. It may change headers and the query, replaces the credentials of URL if it sets
+	// Authorization, and may block until ctx ends, which Timeout bounds together with the call. It is called
+	// concurrently, for look-ups as well, and never twice for one request.
+	//
+	// After an error nothing is sent, so the job is tried again after a back-off and it costs no failure. The error's
+	// text is stored and logged: it must hold no secret. A 401 has applied nothing either, but is waited for as
+	// Misconfigured is, so Authorize should renew a token before it expires and not after it was refused.
+	Authorize func(ctx context.Context, req *http.Request) error
 }
 
 // Client calls a provider by the rules of the package comment. It follows no redirect, repeats nothing and keeps
@@ -44,13 +53,14 @@ type Client struct {
 	base      *url.URL // without credentials; nil if there is no URL
 	user      *url.Userinfo
 	timeout   time.Duration
-	transport *consumer.Transport // used without an http.Client, which would follow redirects
+	authorize func(context.Context, *http.Request) error // nil: URL has the credentials, if there are any
+	transport *consumer.Transport                        // used without an http.Client, which would follow redirects
 }
 
 // NewClient makes a client; nothing is called yet. An error names what is wrong with the URL and does not quote
 // it.
 func NewClient(o ClientOptions) (*Client, error) {
-	c := &Client{timeout: o.Timeout, transport: &consumer.Transport{Base: o.Base}}
+	c := &Client{timeout: o.Timeout, authorize: o.Authorize, transport: &consumer.Transport{Base: o.Base}}
 	if o.Timeout < 0 {
 		return nil, errors.New("provider timeout must not be negative")
 	}
@@ -146,6 +156,9 @@ func (c *Client) do(ctx context.Context, call call) (answer, error) {
 	if err != nil {
 		return answer{}, fmt.Errorf("%s: %w", call, err)
 	}
+	if err := c.addCredentials(req); err != nil {
+		return answer{}, fmt.Errorf("%s: %w", call, err)
+	}
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
 		return answer{}, fmt.Errorf("%s: %w", call, failure(err))
@@ -189,6 +202,24 @@ func (c *Client) request(ctx context.Context, call call) (*http.Request, error) 
 		req.SetBasicAuth(c.user.Username(), password)
 	}
 	return req, nil
+}
+
+// addCredentials runs before the send gate, because it may take its time: between the gate and the socket nothing may.
+func (c *Client) addCredentials(req *http.Request) error {
+	if c.authorize == nil {
+		return nil
+	}
+	err := c.authorize(req.Context(), req)
+	if err == nil {
+		return nil
+	}
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+	if _, ok := errors.AsType[*url.Error](err); ok {
+		err = &callError{text: describe(err), err: err} // net/http's text would quote the URL, and what stands in it
+	}
+	return consumer.NotSent(fmt.Errorf("authorize: %w", err))
 }
 
 // address is where a call goes. Ids are escaped as a whole, so that none can leave its place in the path.

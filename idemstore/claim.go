@@ -175,13 +175,13 @@ func scanClaimed(row pgx.CollectableRow) (Claimed, error) {
 		token                                 *uuid.UUID
 		kind, key, status, evidence, external *string
 		provider, providerKey, algorithm      *string
-		result, lastError, reply, origin      *string
-		stream                                *string
+		result, lastError, cause, reply       *string
+		origin, stream                        *string
 		t                                     = &c.Task
 	)
 	err := row.Scan(&c.position, &c.Found, &c.PreviousTrace, &wait, &first, &last, &absent,
 		&id, &kind, &key, &attempts, &token, &status, &sending, &unsure, &evidence, &external, &failures, &resend,
-		&provider, &providerKey, &t.Hash, &algorithm, &t.Payload, &result, &lastError, &reply, &origin, &stream, &sequence)
+		&provider, &providerKey, &t.Hash, &algorithm, &t.Payload, &result, &lastError, &cause, &reply, &origin, &stream, &sequence)
 	if err != nil || id == nil {
 		return c, err
 	}
@@ -193,6 +193,7 @@ func scanClaimed(row pgx.CollectableRow) (Claimed, error) {
 	t.Sending, t.Unsure, t.ResendOnce = value(sending), value(unsure), value(resend)
 	t.EvidenceID, t.ExternalID, t.Failures = value(evidence), value(external), int(value(failures))
 	t.Provider, t.ProviderKey, t.HashAlgorithm = value(provider), value(providerKey), value(algorithm)
+	t.Cause = Cause(value(cause))
 	t.LastError, t.Reply, t.OriginTrace = value(lastError), value(reply), value(origin)
 	t.Origin = Origin{Stream: value(stream), Sequence: uint64(value(sequence))}
 	if result != nil {

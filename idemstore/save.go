@@ -224,7 +224,7 @@ func (t Task) otherID(id string) bool {
 
 // savedAs answers for a save that was found on the row. Only this attempt can have made it: the token is its own.
 func savedAs(t Task) []Saved {
-	return []Saved{{Status: t.Status, Failures: t.Failures, Wait: max(t.NextAttemptAt.Sub(t.UpdatedAt), 0)}}
+	return []Saved{{Status: t.Status, Cause: t.Cause, Failures: t.Failures, Wait: max(t.NextAttemptAt.Sub(t.UpdatedAt), 0)}}
 }
 
 func scanSaved(row pgx.CollectableRow) (Saved, error) {
@@ -233,7 +233,7 @@ func scanSaved(row pgx.CollectableRow) (Saved, error) {
 		out  Saved
 		wait int64
 	)
-	err := row.Scan(&held, &out.Status, &out.Failures, &wait)
+	err := row.Scan(&held, &out.Status, &out.Cause, &out.Failures, &wait)
 	out.Wait = max(microsecondsOf(&wait), 0)
 	return out, err
 }

@@ -204,7 +204,7 @@ func claimedColumns(payload, result string) string {
   (a.task).sending, (a.task).unsure, (a.task).evidence_id, (a.task).external_id, (a.task).failures, (a.task).resend_once,
   (a.task).provider, (a.task).provider_key, (a.task).payload_hash, (a.task).hash_algorithm,
   case when ` + payload + ` then (a.task).payload end, case when ` + result + ` then ` + resultOf + ` end,
-  (a.task).last_error, (a.task).reply_subject, (a.task).origin_trace, (a.task).stream, (a.task).stream_sequence`
+  (a.task).last_error, (a.task).review_cause, (a.task).reply_subject, (a.task).origin_trace, (a.task).stream, (a.task).stream_sequence`
 }
 
 // claimReread looks for a claim whose COMMIT was not answered: $1 kind, $2 key, $3 token. The token says whose
@@ -310,7 +310,7 @@ with want as (
     and (h.external_id is null or (h.task).external_id is null or (h.task).external_id = h.external_id)
     and (s.status not in ('finished', 'failed') or (h.task).evidence_id is null or (h.task).evidence_id = h.external_id
          or h.external_id is null and not (h.task).sending)
-  returning h.n, t.id, t.status, t.attempts, t.failures, t.external_id,
+  returning h.n, t.id, t.status, t.review_cause, t.attempts, t.failures, t.external_id,
     ` + microseconds(`t.next_attempt_at - clock_timestamp()`) + ` as wait, h.status as asked, h.reason, h.trace, h.actor
 ), noted as (
   insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason, external_id, trace_id)
@@ -325,7 +325,7 @@ with want as (
   on conflict do nothing
 )
 select settle.fence((select count(*) from changed) = (select count(*) from want), (select min(id) from want)),
-  c.status, c.failures, c.wait
+  c.status, coalesce(c.review_cause, ''), c.failures, c.wait
 from (values (1)) as one left join changed c on true
 order by c.n`
 

@@ -226,6 +226,7 @@ type Save struct {
 // Saved is what a save left behind.
 type Saved struct {
 	Status   Status // Unknown may have become NeedsReview
+	Cause    Cause  // of NeedsReview, else empty
 	Failures int
 	Wait     time.Duration // Unknown: until due
 }

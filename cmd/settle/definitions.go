@@ -58,6 +58,8 @@ func readHandlerOptions(cmd *cli.Command) handlerOptions {
 			KeyLifetime:   cmd.Duration("provider-key-lifetime"),
 			AbsentAfter:   cmd.Duration("absent-after"),
 			ResendUnkeyed: cmd.Bool("unkeyed-resend"),
+			MaxPerSecond:  cmd.Float("provider-max-per-second"),
+			MaxInFlight:   cmd.Int("provider-max-in-flight"),
 		},
 		createOrders: cmd.Bool("create-orders"),
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/urfave/cli/v3"
 
@@ -19,32 +20,38 @@ func kindsCommand() *cli.Command {
 		Name:  "kinds",
 		Usage: "print what each kind of job promises, and its limits",
 		Description: "Takes the flags and variables of settle work that shape a kind, so that it prints what a worker with " +
-			"the same settings does.",
-		Flags:  append(kindFlags(), jsonFlag()),
+			"the same settings does. Where a database is named it also says which kinds are paused.",
+		Flags: append(kindFlags(), jsonFlag(),
+			plainFlag("database-url", "DATABASE_URL", "where Postgres is: a `URL` or keyword=value pairs; only to say what is paused")),
 		Action: action(0, 0, printKinds),
 	}
 }
 
-func printKinds(_ context.Context, cmd *cli.Command) error {
+func printKinds(ctx context.Context, cmd *cli.Command) error {
 	defs, err := chosenKinds(cmd, definitions)
 	if err != nil {
 		return err
 	}
 	config := consumer.Config{Policy: policy(cmd)}
+	modes := kindModes(ctx, cmd, cmd.Root().ErrWriter)
 	encoder := json.NewEncoder(cmd.Root().Writer)
 	for i, def := range defs {
 		d, err := consumer.Describe(def, config)
 		if err != nil {
 			return wrongUse("%w", err)
 		}
+		k := describeKind(d)
+		if modes != nil {
+			k.Control = controlIn(modes, d.Name)
+		}
 		switch {
 		case cmd.Bool("json"):
-			err = encoder.Encode(describeKind(d))
+			err = encoder.Encode(k)
 		default:
 			if i > 0 {
 				fmt.Fprintln(cmd.Root().Writer)
 			}
-			err = printKind(cmd.Root().Writer, describeKind(d))
+			err = printKind(cmd.Root().Writer, k)
 		}
 		if err != nil {
 			return err
@@ -62,6 +69,15 @@ type kindObject struct {
 	Policy     policyObject   `json:"policy"`
 	Provider   *profileObject `json:"provider,omitempty"` // not of kinds that have none
 	OrderGuard bool           `json:"order_guard"`
+	Control    *kindControl   `json:"control,omitempty"` // only where a database is named
+}
+
+// kindControl is how a kind is served, and who wanted that.
+type kindControl struct {
+	Mode   string     `json:"mode"` // running, asking or paused
+	Actor  string     `json:"actor,omitempty"`
+	Reason string     `json:"reason,omitempty"`
+	At     *time.Time `json:"at,omitempty"`
 }
 
 type contractObject struct {
@@ -96,6 +112,9 @@ type profileObject struct {
 	AbsentAfter    string `json:"absent_after"`
 	ResendUnkeyed  bool   `json:"resend_unkeyed"`
 	AppliedNothing []int  `json:"applied_nothing"`
+
+	MaxPerSecond float64 `json:"max_per_second"` // 0: no cap
+	MaxInFlight  int     `json:"max_in_flight"`  // 0: no cap
 }
 
 func describeKind(d consumer.Description) kindObject {
@@ -120,6 +139,7 @@ func describeProvider(p consumer.Provider, lookup bool) *profileObject {
 		Identity: maskURL(p.Identity), Keyed: !p.Unkeyed, KeyPrefix: p.KeyPrefix, KeyLifetime: short(p.KeyLifetime), Lookup: lookup,
 		Stored: p.Stored, Status409: p.Status409.String(), Status422: p.Status422.String(),
 		AbsentAfter: short(p.AbsentAfter), ResendUnkeyed: p.ResendUnkeyed, AppliedNothing: p.AppliedNothing,
+		MaxPerSecond: p.MaxPerSecond, MaxInFlight: p.MaxInFlight,
 	}
 }
 
@@ -151,6 +171,9 @@ func printKind(w io.Writer, k kindObject) error {
 	if k.OrderGuard {
 		row("order", "one event of an entity at a time; one that is not newer than what was applied is skipped, unsent")
 	}
+	if k.Control != nil {
+		row("now", k.Control.String())
+	}
 	return table.Flush()
 }
 
@@ -179,6 +202,12 @@ func (p profileObject) String() string {
 	}
 	if usual := consumer.MeansByBody.String(); p.Status409 != usual || p.Status422 != usual {
 		parts = append(parts, "409 "+p.Status409, "422 "+p.Status422)
+	}
+	if p.MaxPerSecond > 0 {
+		parts = append(parts, fmt.Sprintf("at most %g calls per second", p.MaxPerSecond))
+	}
+	if p.MaxInFlight > 0 {
+		parts = append(parts, fmt.Sprintf("at most %d calls at once", p.MaxInFlight))
 	}
 	if p.Identity != "" {
 		parts = append(parts, p.Identity)

@@ -67,7 +67,7 @@ func root() *cli.Command {
 		Suggest: true,
 		Commands: append([]*cli.Command{
 			workCommand(), publishCommand(), tasksCommand(), recoverCommand(), refusalsCommand(), archiveCommand(), outboxCommand(),
-			kindsCommand(),
+			kindsCommand(), pauseCommand(), resumeCommand(), alertsCommand(),
 			migrateCommand(), providerCommand(), versionCommand(),
 		}, optional...),
 		Action: chooseSubcommand,

@@ -142,6 +142,15 @@ func TestWrongUseExitsWith2AndOneLine(t *testing.T) {
 		"recover none":          {servers, []string{"recover", "--dry-run", "--limit", "0"}, []string{"limit", "1 to 100000"}},
 		"recover all":           {servers, []string{"recover", "--dry-run", "--limit", "100001"}, []string{"limit", "1 to 100000"}},
 		"recover one":           {servers, []string{"recover", "payment.charge/order_1"}, []string{"order_1"}},
+		"no breaker":            {with("SETTLE_BREAKER", "0"), []string{"work"}, []string{"SETTLE_BREAKER", "breaker", "off"}},
+		"webhook unreadable":    {with("SETTLE_ALERT_WEBHOOK", "hooks/secret"), []string{"work"}, []string{"--alert-webhook", "SETTLE_ALERT_WEBHOOK", "http"}},
+		"subject of a job":      {servers, []string{"work", "--alert-subject", "jobs.alert"}, []string{"--alert-subject", "SETTLE_ALERT_SUBJECT", "jobs."}},
+		"negative rate":         {servers, []string{"work", "--provider-max-per-second", "-1"}, []string{"provider-max-per-second", "SETTLE_PROVIDER_MAX_PER_SECOND"}},
+		"negative flights":      {servers, []string{"work", "--provider-max-in-flight", "-1"}, []string{"provider-max-in-flight"}},
+		"pause what":            {servers, []string{"pause", "--reason", "so"}, []string{"KIND"}},
+		"pause why":             {servers, []string{"pause", "payment.charge"}, []string{"--reason"}},
+		"pause for a blank":     {servers, []string{"pause", "payment.charge", "--reason", " "}, []string{"--reason"}},
+		"resume why":            {servers, []string{"resume", "payment.charge"}, []string{"--reason"}},
 		"missing input":         {servers, []string{"publish", "no-such-file"}, []string{"no-such-file"}},
 	} {
 		t.Run(name, func(t *testing.T) {

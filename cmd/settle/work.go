@@ -51,6 +51,11 @@ func workWith(ctx context.Context, cmd *cli.Command, m makings) error {
 	if err != nil {
 		return err
 	}
+	alerts, err := readAlerting(cmd)
+	if err != nil {
+		return err
+	}
+	defer alerts.close()
 	tracing, err := telemetry.Setup(ctx, "settle-worker", log)
 	if err != nil {
 		return wrongUse("%w", err)
@@ -65,11 +70,11 @@ func workWith(ctx context.Context, cmd *cli.Command, m makings) error {
 	config := m.config(engineConfig(cmd))
 	config.Logger, config.TracerProvider = log, tracing.TracerProvider()
 	log.InfoContext(ctx, "starting", "version", build.Read().Version, "kinds", len(kinds))
-	return stopped(ctx, connectAndRun(ctx, cmd, config, kinds, probes, m))
+	return stopped(ctx, connectAndRun(ctx, cmd, config, kinds, probes, m, alerts))
 }
 
 // connectAndRun owns the two connections. The engine has drained when they are closed.
-func connectAndRun(ctx context.Context, cmd *cli.Command, config consumer.Config, kinds []consumer.Definition, probes *probes, m makings) error {
+func connectAndRun(ctx context.Context, cmd *cli.Command, config consumer.Config, kinds []consumer.Definition, probes *probes, m makings, alerts alerting) error {
 	log := config.Logger
 	pool, err := openPool(ctx, cmd, "settle-worker", true, log)
 	if err != nil {
@@ -85,6 +90,7 @@ func connectAndRun(ctx context.Context, cmd *cli.Command, config consumer.Config
 	if err != nil {
 		return err
 	}
+	config.Notify = alerts.notifier(conn, log)
 	return runEngine(ctx, pool, m.jetStream(js), config, kinds, probes)
 }
 
@@ -134,6 +140,7 @@ func engineConfig(cmd *cli.Command) consumer.Config {
 		DrainTimeout:   cmd.Duration("drain-timeout"),
 		RecoverEvery:   cmd.Duration("recover-every"),
 		RecoverAfter:   cmd.Duration("recover-after"),
+		Breaker:        breakerOf(cmd),
 	}
 }
 

@@ -31,6 +31,7 @@ var (
 func workFlags() []cli.Flag {
 	flags := append([]cli.Flag{databaseFlag()}, natsFlags()...)
 	flags = append(flags, kindFlags()...)
+	flags = append(flags, limitFlags()...)
 	return append(flags,
 		countFlag("slots", "jobs performed at once, per kind and process", defaults.Slots, 1),
 		durationFlag("ack-wait", "time after which JetStream delivers again, for consumers that are created; at least 1s",
@@ -78,6 +79,8 @@ func kindFlags() []cli.Flag {
 		durationFlag("absent-after", "time after the last send from which a look-up's \"absent\" counts at a provider without keys",
 			profile.AbsentAfter, anyPositive),
 		boolFlag("unkeyed-resend", "whether such an \"absent\" permits sending again; otherwise a person is asked", false),
+		rateFlag("provider-max-per-second", "`CALLS` to the provider per second, of all workers together; look-ups count"),
+		countFlag("provider-max-in-flight", "`CALLS` to the provider at once, of all workers together; 0: no cap", 0, 0),
 		boolFlag("create-orders", "create unknown orders as pending (demo and labs)", false),
 	}
 }

@@ -29,6 +29,17 @@ func (s *stage) askProvider(path, key, body string) {
 	}
 }
 
+// reasons counts the audit lines of a task that say something.
+func (s *stage) reasons(task idemstore.Task, text string) (n int) {
+	s.t.Helper()
+	for _, e := range s.events(task) {
+		if strings.Contains(e.Reason, text) {
+			n++
+		}
+	}
+	return n
+}
+
 // 429 with any Retry-After: the next request waits as long as was asked, within reason, outside of any slot, and
 // is the same byte for byte.
 func TestD32RetryAfter(t *testing.T) {
@@ -51,6 +62,9 @@ func TestD32RetryAfter(t *testing.T) {
 		"over":     {"9223372036854775807", limit},
 		"words":    {"soon", backoff},
 		"absent":   {"", backoff},
+		"date":     {"Fri, 31 Dec 2999 23:59:59 GMT", limit},
+		"asctime":  {"Fri Dec 31 23:59:59 2999", limit},
+		"past":     {"Sunday, 06-Nov-94 08:49:37 GMT", backoff},
 	}
 	jobs, faults := map[string]job{}, []provider.Fault{}
 	for name, c := range asked {
@@ -78,6 +92,9 @@ func TestD32RetryAfter(t *testing.T) {
 		}
 		if task.Failures != 0 {
 			t.Errorf("%s: throttling cost %d failures", name, task.Failures)
+		}
+		if marks := s.reasons(task, "longer than the 3s that are obeyed"); (marks > 0) != (asked[name].least == limit) {
+			t.Errorf("Retry-After %q: %d audit lines say that it was cut", asked[name].value, marks)
 		}
 	}
 	var inTurn time.Duration // if each had waited in the one slot
