@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Every row of the three tables in the package comment, and the tests that show it on real parts: what the row says,
+// Every row of the tables in the package comment and of what a person may do, and the tests that show it on real parts: what the row says,
 // how often the provider was asked for the effect and about it, and what became of the message. The tables themselves,
 // with every combination of facts, are in decide_test.go, judge_test.go and claimtable_test.go.
 const protocol = `
@@ -88,6 +88,16 @@ ask     absent, second reading, not permitted         | TestAskAbsentUnkeyed/sec
 ask     no look-up, key not young                     | TestAskNoLookup/D-40: forgotten key; TestAskNoLookup/no keys
 ask     absent, the provider replays a stored error   | TestReplayedError/absent for sure; TestReplayedErrorStories/marked from the second time on
 ask     no look-up, a stored error                    | TestReplayedError/nobody to ask
+person  asks now                                      | TestAskNowVerdicts; TestAskNowIsReadOnly
+person  retries what needs review                     | TestRetryAsksFirst; TestRetryOfAStoredError
+person  retries what failed                           | TestD44RetryOfFailed
+person  retries what is not booked                    | TestRetryBooks
+person  sends again                                   | TestD29SendAgain
+person  resolves                                      | TestResolve
+person  resolves over a live lease                    | TestForcedOverALiveAttempt
+person  cancels                                       | TestCancelRunsCommit
+person  supersedes                                    | TestSupersedeTakesTheRefusedContent
+person  does anything else                            | TestD44ForbiddenActs
 `
 
 // The tests that the list names are there, subtests by the text of their names.

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/settlemq/settle/idemstore"
 )
 
 // replays is a handler that sees by a mark of the provider's that an error is a stored one.
@@ -238,4 +240,29 @@ func TestReplayedErrorStories(t *testing.T) {
 			started: the provider does not know it; sent again under the same key
 			needs_review: the provider answers every resend with the same stored error, and no look-up knows the effect`},
 	})
+}
+
+// A person's retry sends once more and no more often; once the provider has mended the key, that brings the effect.
+func TestRetryOfAStoredError(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, func(b *bench) {
+		replays(b.pay, &b.kind)
+		b.kind.Provider.AbsentAfter = time.Nanosecond // every reading is settled
+	})
+	d.pay.then(status(500), status(500), status(500))
+	d.run()
+	d.publish(plainJob)
+	for w := 2; w <= 3; w++ {
+		parked := d.awaitStatus("pay_1", idemstore.NeedsReview)
+		d.awaitSettled()
+		if got, e, _ := d.pay.counts(); got != w || e != 0 || parked.Cause != idemstore.CauseReplayedError {
+			t.Fatalf("W=%d E=%d, parked because of %q; want W=%d", got, e, parked.Cause, w)
+		}
+		acted(t)(d.Retry(t.Context(), parked, byAnna)).expect(t, ActDone, idemstore.Unknown, "asked before anything is sent")
+		d.publish(plainJob)
+	}
+	d.awaitStatus("pay_1", idemstore.Finished)
+	if w, e, _ := d.pay.counts(); w != 4 || e != 1 {
+		t.Errorf("W=%d E=%d", w, e)
+	}
 }
