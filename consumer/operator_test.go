@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -277,7 +278,7 @@ func TestD44ForbiddenActs(t *testing.T) {
 func TestDryRunsChangeNothing(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	d.pay.onLookup = status(404)
+	d.pay.answerLookups(status(404))
 	dry := Press{Actor: "anna", DryRun: true}
 	retry := func(x idemstore.Task) (Acted, error) { return d.Retry(t.Context(), x, dry) }
 	cancel := func(x idemstore.Task) (Acted, error) { return d.Cancel(t.Context(), x, dry) }
@@ -368,12 +369,12 @@ func TestRetryAsksFirst(t *testing.T) {
 func TestD44RetryOfFailed(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, func(b *bench) { b.kind.Commit = nil })
-	var keys []string
+	keys := make(chan string, 2)
 	d.pay.then(func(w http.ResponseWriter, r *http.Request) {
-		keys = append(keys, r.Header.Get("Idempotency-Key"))
+		keys <- r.Header.Get("Idempotency-Key")
 		w.WriteHeader(http.StatusPaymentRequired)
 	}, func(w http.ResponseWriter, r *http.Request) {
-		keys = append(keys, r.Header.Get("Idempotency-Key"))
+		keys <- r.Header.Get("Idempotency-Key")
 		d.pay.honest(w, r)
 	})
 	d.run()
@@ -382,8 +383,9 @@ func TestD44RetryOfFailed(t *testing.T) {
 	acted(t)(d.Retry(t.Context(), failed, byAnna)).expect(t, ActDone, idemstore.Unknown, "asked")
 	d.publish(plainJob)
 	d.awaitStatus("pay_1", idemstore.Finished)
-	if w, e, lookups := d.pay.counts(); w != 2 || e != 1 || lookups != 1 || keys[0] != keys[1] {
-		t.Errorf("W=%d E=%d, %d look-ups, keys %q", w, e, lookups, keys)
+	first, second := await(t, keys, "a request"), await(t, keys, "another one")
+	if w, e, lookups := d.pay.counts(); w != 2 || e != 1 || lookups != 1 || first != second {
+		t.Errorf("W=%d E=%d, %d look-ups, keys %q and %q", w, e, lookups, first, second)
 	}
 }
 
@@ -448,7 +450,7 @@ func TestD40RetryWithAForgottenKey(t *testing.T) {
 		b.conf.Policy.MaxFailures = 1
 	})
 	d.pay.then(d.pay.effectThen(noAnswer))
-	d.pay.onLookup = status(503)
+	d.pay.answerLookups(status(503))
 	d.run()
 	d.publish(plainJob)
 	parked := d.awaitStatus("pay_1", idemstore.NeedsReview)
@@ -491,13 +493,13 @@ func TestRetryBooks(t *testing.T) {
 // A task that was refused for its content takes that of the message that corrects it.
 func TestSupersedeTakesTheRefusedContent(t *testing.T) {
 	t.Parallel()
-	var notes []string
+	notes := make(chan string, 9)
 	d := newDesk(t, func(b *bench) {
 		b.kind.Check = func(_ context.Context, _ DB, j payJob) (paid, bool, error) {
 			if j.Note == "" {
 				return paid{}, false, Conflict(errors.New("a note is required"))
 			}
-			notes = append(notes, j.Note)
+			notes <- j.Note
 			return paid{}, false, nil
 		}
 	})
@@ -524,8 +526,9 @@ func TestSupersedeTakesTheRefusedContent(t *testing.T) {
 	acted(t)(d.Supersede(t.Context(), parked, byAnna, 1)).expect(t, ActDone, idemstore.Started, "attempt is due now")
 	d.publish(`{"order":"1","note":"corrected"}`)
 	done := d.awaitStatus("pay_1", idemstore.Finished)
-	if w, e, _ := d.pay.counts(); w != 1 || e != 1 || len(notes) != 1 || notes[0] != "corrected" || !strings.Contains(string(done.Payload), "corrected") {
-		t.Errorf("W=%d E=%d, notes %q, payload %s", w, e, notes, done.Payload)
+	note := await(t, notes, "a job with a note")
+	if w, e, _ := d.pay.counts(); w != 1 || e != 1 || len(notes) != 0 || note != "corrected" || !strings.Contains(string(done.Payload), "corrected") {
+		t.Errorf("W=%d E=%d, note %q and %d more, payload %s", w, e, note, len(notes), done.Payload)
 	}
 }
 
@@ -548,10 +551,13 @@ func TestCancelRunsCommit(t *testing.T) {
 func TestD33AskPollsTheAcceptedID(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	d.pay.onLookup = found("pay_7")
+	d.pay.answerLookups(found("pay_7"))
 	accepted := d.is(map[string]string{"external_id": `'pay_7'`})
 	acted(t)(d.Ask(t.Context(), accepted, byAnna)).expect(t, ActDone, idemstore.Finished, "it happened as pay_7")
-	if w, _, _ := d.pay.counts(); w != 0 || len(d.pay.asked) != 1 || d.pay.asked[0] != "pay_7" {
+	w, _, _ := d.pay.counts()
+	d.pay.mu.Lock()
+	defer d.pay.mu.Unlock()
+	if w != 0 || !slices.Equal(d.pay.asked, []string{"pay_7"}) {
 		t.Errorf("W=%d, asked for %q", w, d.pay.asked)
 	}
 }
@@ -561,7 +567,7 @@ func TestD36ActsOnRowsThatNobodyHolds(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	dropChecks(t, d.pool)
-	d.pay.onLookup = found("pay_9")
+	d.pay.answerLookups(found("pay_9"))
 	for name, row := range map[string]map[string]string{
 		"no lease":     {"status": `'started'`, "unsure": `false`, "sending": `true`},
 		"year 2999":    {"status": `'started'`, "unsure": `false`, "sending": `true`, "lease_until": `'2999-01-01'`},
@@ -615,7 +621,7 @@ func TestActsAreTraced(t *testing.T) {
 	t.Parallel()
 	var spans *tracetest.InMemoryExporter
 	d := newDesk(t, func(b *bench) { spans = b.trace() })
-	d.pay.onLookup = found("pay_9")
+	d.pay.answerLookups(found("pay_9"))
 	task := d.is(isParked)
 	got := acted(t)(d.Ask(t.Context(), task, byAnna)).expect(t, ActDone, idemstore.Finished, "")
 	all := spans.GetSpans()
@@ -677,13 +683,13 @@ func TestD44RetryAllTwice(t *testing.T) {
 	const rows = 1000
 	d := newDesk(t, func(b *bench) {
 		b.kind.Commit = nil
-		b.conf.Slots, b.conf.RecoverEvery = 16, 100*time.Millisecond
+		b.conf.NoRecovery, b.conf.Slots, b.conf.RecoverEvery = false, 16, 100*time.Millisecond
 	})
 	d.exec(`insert into settle.tasks (kind, key, status, attempts, token, sending, unsure, lease_until, next_attempt_at, give_up_at, finished_at,
 			first_sent_at, last_sent_by, review_cause, payload, payload_hash, hash_algorithm, provider, provider_key)
 		select $1, 'pay_' || n, s, 2, gen_random_uuid(), s = 'started', s <> 'started', case when s = 'started' then c + interval '1 h' end,
 			case when s = 'unknown' then c + interval '1 h' else c end, c + interval '1 day', case when s in ('finished', 'failed') then c end,
-			c, c, case when s = 'needs_review' then 'budget' end, format('{"order":"%s"}', n)::bytea, '\x00', 'test', 'test', 'pay_' || n
+			c, c, case when s = 'needs_review' then 'absent' end, format('{"order":"%s"}', n)::bytea, '\x00', 'test', 'test', 'pay_' || n
 		from generate_series(1, $2) n, clock_timestamp() c,
 			lateral (select (array['finished', 'started', 'unknown', 'failed', 'needs_review'])[n % 5 + 1]) x(s)`, d.kind.Name, rows)
 	for n := 1; n <= rows; n += 2 { // every other one happened

@@ -201,7 +201,7 @@ func TestForcedOverALiveAttempt(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	entered, release := d.pay.hold()
-	d.pay.onLookup = status(500)
+	d.pay.answerLookups(status(500))
 	d.run()
 	d.publish(plainJob)
 	await(t, entered, "the request at the provider")

@@ -133,7 +133,7 @@ const scarcePullWait = 200 * time.Millisecond
 // unwanted reports that a message was asked for a moment ago, and may not be worked on any more.
 func (d *delivery) unwanted() bool {
 	b := d.kind.remote.breaker
-	return false && b != nil
+	return !d.kind.mayPerform() || b != nil && b.isOpen.Load() && d.permit.ticket == 0
 }
 
 // Why a call to the provider is held back, in words for the audit.
