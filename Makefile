@@ -11,7 +11,7 @@ JAEGER    := bin/jaeger
 JAEGERMOD := internal/tools/jaeger
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test
+.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test night
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,11 @@ jaeger-test: $(JAEGER) $(if $(DATABASE_URL),,postgres) ## find the spans of kill
 pooler-test: $(if $(DATABASE_URL),,postgres) ## run the program behind a real PgBouncer, which has to be installed
 	$(GO) -C internal/e2e vet ./pooler
 	$(GO) -C internal/e2e test -count=1 ./pooler
+
+# Six minutes: the provider is away for two of them.
+night: $(if $(DATABASE_URL),,postgres) ## run an operator's night: an outage, hidden effects, a kill, a purge; then decide the rest by commands
+	$(GO) vet -tags night ./cmd/settle
+	$(GO) test -tags night -count=1 -timeout 20m -run TestNight ./cmd/settle
 
 fmt: ## format the code
 	gofmt -s -w .

@@ -25,6 +25,9 @@ func TestMain(m *testing.M) {
 	devtest.Main(m)
 }
 
+// processLimit bounds the life of a process that a test starts.
+var processLimit = 2 * time.Minute
+
 // command prepares settle in a process of its own, with an environment that holds nothing but env.
 func command(t *testing.T, env map[string]string, args ...string) *exec.Cmd {
 	t.Helper()
@@ -32,7 +35,7 @@ func command(t *testing.T, env map[string]string, args ...string) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), processLimit)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Args[0] = "settle"
