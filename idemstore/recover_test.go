@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/devenv/devtest"
 )
 
 // columns are columns of a row and their SQL.
@@ -283,7 +284,7 @@ func TestTakeParked(t *testing.T) {
 	b.insert(t, "age", parkedBy(idemstore.CauseAge))
 	b.insert(t, "budget", parkedBy(idemstore.CauseBudget))
 	for _, c := range []idemstore.Cause{idemstore.CauseConflict, idemstore.CauseContradictory, idemstore.CauseTwoEffects, idemstore.CauseNotBooked,
-		idemstore.CauseRefusalUnbooked, idemstore.CauseAbsent, idemstore.CauseVanished, idemstore.CauseNoLookup, idemstore.CauseReplayedError} {
+		idemstore.CauseRefusalUnbooked, idemstore.CauseAbsent, idemstore.CauseVanished, idemstore.CauseNoLookup, idemstore.CauseReplayedError, idemstore.CauseSkipUnbooked} {
 		b.insert(t, string(c), parkedBy(c))
 	}
 	b.insert(t, "unknown")
@@ -399,5 +400,34 @@ func TestRecoverable(t *testing.T) {
 	unlock()
 	if after := query[string](t, b.pool, all); after != before {
 		t.Errorf("the rows were\n%s\nand are\n%s", before, after)
+	}
+}
+
+// A page costs what is on it, however many tasks are due, and though the table was never analyzed.
+func TestAPageIsReadFromTheIndex(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, devtest.Database(t)) // one session, so that its counters are the ones looked at
+	b := bench{idemstore.New(pool, time.Minute), pool}
+	b.exec(t, `insert into settle.tasks (kind, key, status, review_cause, token, sending, unsure, first_sent_at, give_up_at, payload,
+			payload_hash, hash_algorithm, next_attempt_at, finished_at)
+		select $1, n::text, status, case when status = 'needs_review' then 'age' end, gen_random_uuid(), false, true, clock_timestamp(),
+			`+inAnHour+`, '', '', 'v1', clock_timestamp() - n * interval '1 second', case when status = 'finished' then clock_timestamp() end
+		from generate_series(1, 12000) n, lateral (select (array['unknown', 'needs_review', 'finished'])[n % 3 + 1]) s(status)`, kind)
+	before := b.reads(t)
+	f := idemstore.DueFilter{Limit: 20}
+	for range 3 {
+		page, next := b.due(t, f)
+		if len(strings.Fields(page)) != 20 {
+			t.Fatalf("page %q", page)
+		}
+		f.After = next
+	}
+	for range 3 {
+		if page := b.takeParked(t, idemstore.ParkedFilter{Limit: 20}); len(strings.Fields(page)) != 20 {
+			t.Fatalf("page %q", page)
+		}
+	}
+	if n := b.reads(t) - before; n > 600 {
+		t.Errorf("%d rows and index entries were read for 6 pages of 20", n)
 	}
 }
