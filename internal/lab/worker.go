@@ -96,6 +96,7 @@ func (s settings) config() consumer.Config {
 	}
 	return consumer.Config{
 		Slots: 1, AckWait: workerLease, Lease: workerLease, DrainTimeout: deadline, ProofRetention: s.Rules.ProofRetention, Logger: log,
+		NoRecovery: true, // what a step shows is done by the message that it publishes
 		Policy: consumer.Policy{Deadline: deadline, BackoffMin: firstDelay, BackoffMax: lastDelay, MaxAge: s.Rules.MaxAge,
 			MaxFailures: 20},
 	}
