@@ -38,6 +38,12 @@ type delivery struct {
 	task *idemstore.Task // of the attempt
 }
 
+func (e *Engine) newDelivery(k *kind) *delivery {
+	d := &delivery{engine: e, kind: k}
+	d.log = slog.New(journal{e.log.Handler(), d})
+	return d
+}
+
 // handle runs one delivery to its end.
 func (d *delivery) handle(ctx context.Context) {
 	meta, err := d.msg.Metadata()

@@ -3,7 +3,6 @@ package consumer
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -115,8 +114,8 @@ func (e *Engine) pull(ctx, work context.Context, k *kind, cons jetstream.Consume
 		return r
 	}
 	for msg := range batch.Messages() {
-		d := &delivery{engine: e, kind: k, msg: msg, born: born(cons), permit: leave.one()}
-		d.log = slog.New(journal{e.log.Handler(), d})
+		d := e.newDelivery(k)
+		d.msg, d.born, d.permit = msg, born(cons), leave.one()
 		d.keepUntil(now())
 		if count {
 			r.note(msg)
