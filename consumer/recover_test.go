@@ -73,11 +73,11 @@ func TestRecoveryNeedsNoMessage(t *testing.T) {
 			W=0 E=0 asks=1
 			unknown: the provider was asked and cannot tell`},
 		{name: "unknown, contradictory", messages: noMessage, row: oldRow, set: looks(told(409, "pay_7")), want: `
-			needs_review attempt 2, unsure, id pay_7, {"id":"pay_7"}
+			needs_review (contradictory) attempt 2, unsure, id pay_7
 			W=0 E=0 asks=1
 			needs_review: the provider was asked: it has other content, or two effects (pay_7)`},
 		{name: "a payload that this build cannot read", messages: noMessage, row: and(released, "payload", `[]`), want: `
-			needs_review attempt 2, class conflict
+			needs_review (conflict) attempt 2, class conflict
 			W=0 E=0 asks=0
 			needs_review: contradictory data or a missing record`},
 		{name: "hashed in a way that this build does not know", messages: noMessage, row: and(oldRow, "hash_algorithm", `'later'`), set: looks(told(200, "pay_7")), want: `
@@ -103,7 +103,7 @@ func TestRecoveryOfWhatIsParked(t *testing.T) {
 	t.Parallel()
 	newBench(t).recovering().play([]scenario{
 		{name: "its age is over, and the provider cannot tell", messages: noMessage, row: and(oldRow, "give_up_at", hoursAgo(1)), set: looks(status(500)), want: `
-			needs_review attempt 2, unsure
+			needs_review (age) attempt 2, unsure
 			W=0 E=0 asks=1
 			needs_review: parked: not settled within its age limit`},
 		{name: "its budget is used up, and the provider knows it", messages: noMessage, row: and(oldRow, "failures", `5`), set: looks(told(200, "pay_7")), want: `
@@ -123,16 +123,16 @@ func TestRecoveryOfWhatIsParked(t *testing.T) {
 			booked refused by the provider by look-up
 			failed: asked by recovery; the provider was asked: it refused it as pay_7 (pay_7)`},
 		{name: "by budget, absent", messages: noMessage, row: parkedBy(idemstore.CauseBudget), want: `
-			needs_review attempt 1, unsure
+			needs_review (budget) attempt 1, unsure
 			W=0 E=0 asks=1`},
 		{name: "by budget, contradictory", messages: noMessage, row: parkedBy(idemstore.CauseBudget), set: looks(told(409, "pay_7")), want: `
-			needs_review attempt 1, unsure
+			needs_review (budget) attempt 1, unsure
 			W=0 E=0 asks=1`},
 		{name: "by age, found under another id", messages: noMessage, row: parkedBy(idemstore.CauseAge, "external_id", `'pay_6'`), set: looks(told(200, "pay_7")), want: `
-			needs_review attempt 1, unsure, id pay_6
+			needs_review (age) attempt 1, unsure, id pay_6
 			W=0 E=0 asks=1`},
 		{name: "by age, found, and late proof says another id", messages: noMessage, row: parkedBy(idemstore.CauseAge, "evidence_id", `'pay_6'`), set: looks(told(200, "pay_7")), want: `
-			needs_review attempt 1, unsure, evidence pay_6
+			needs_review (age) attempt 1, unsure, evidence pay_6
 			W=0 E=0 asks=1`},
 		{name: "by age, and the local rows are refused", messages: noMessage, row: parkedBy(idemstore.CauseAge), set: func(p *payProvider, k *Kind[payJob, paid]) {
 			looks(told(200, "pay_7"))(p, k)
@@ -141,23 +141,23 @@ func TestRecoveryOfWhatIsParked(t *testing.T) {
 				return nil
 			}
 		}, want: `
-			needs_review attempt 1, unsure
+			needs_review (age) attempt 1, unsure
 			W=0 E=0 asks=1`},
 		{name: "a look-up that stores the id itself", messages: noMessage, row: parkedBy(idemstore.CauseAge),
 			set: lookup(func(ctx context.Context, a *Attempt[payJob]) (paid, Verdict, error) {
 				return paid{}, CannotTell, a.SaveExternalID(ctx, "pay_7")
 			}), want: `
-			needs_review attempt 1, unsure
+			needs_review (age) attempt 1, unsure
 			W=0 E=0 asks=0`},
 		{name: "a look-up that sends", messages: noMessage, row: parkedBy(idemstore.CauseAge),
 			set: lookup(func(_ context.Context, a *Attempt[payJob]) (paid, Verdict, error) { return paid{}, Found, a.MaySend() }), want: `
-			needs_review attempt 1, unsure
+			needs_review (age) attempt 1, unsure
 			W=0 E=0 asks=0`},
 		{name: "for contradictory data", messages: noMessage, row: parkedBy(idemstore.CauseConflict), set: looks(told(200, "pay_7")), want: `
-			needs_review attempt 1, unsure
+			needs_review (conflict) attempt 1, unsure
 			W=0 E=0 asks=0`},
 		{name: "of a kind that cannot ask", messages: noMessage, row: parkedBy(idemstore.CauseAge), set: func(_ *payProvider, k *Kind[payJob, paid]) { k.Lookup = nil }, want: `
-			needs_review attempt 1, unsure
+			needs_review (age) attempt 1, unsure
 			W=0 E=0 asks=0`},
 	})
 }
