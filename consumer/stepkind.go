@@ -63,7 +63,7 @@ func (k StepKind[J, S, R]) define() (*definition, error) {
 		return nil, err
 	}
 	d.steps = func(a *attempt) (out []step) {
-		for i, record := range k.Steps(a.job.(J)) {
+		for i, record := range k.Steps(typed[J](a).Job) {
 			out = append(out, func(ctx context.Context, tx pgx.Tx) (string, error) { return k.Step(ctx, tx, typed[J](a), i, record) })
 		}
 		return out
