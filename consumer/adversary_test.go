@@ -240,7 +240,7 @@ func (b *bench) meddle(random *rand.Rand, keys int) {
 			err := b.pool.QueryRow(b.t.Context(), meddling[random.IntN(len(meddling))]).Scan(&key)
 			switch {
 			case err == nil:
-				b.publish(fmt.Sprintf(`{"order":"%s"}`, key[len("pay_"):]))
+				b.publish(fmt.Sprintf(`{"order":%q}`, key[len("pay_"):]))
 			case !errors.Is(err, pgx.ErrNoRows):
 				b.t.Fatal(err)
 			}

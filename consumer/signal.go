@@ -18,7 +18,7 @@ type signalFacts struct {
 // signalOf says what an outcome means for the breaker. What came to nothing on our side says nothing.
 func signalOf(f signalFacts) signal {
 	switch f.outcome {
-	case outcomeDone, outcomeTwoEffects, outcomeUnbooked, outcomeUnbookedRefusal, outcomeAccepted:
+	case outcomeDone, outcomeTwoEffects, outcomeUnbooked, outcomeUnbookedRefusal, outcomeAccepted, outcomeInProgress:
 		return signalWorks
 	case outcomeRefused, outcomeConflict:
 		if f.seen == maybeApplied {
@@ -34,8 +34,10 @@ func signalOf(f signalFacts) signal {
 		return signalBarred
 	case outcomeMisconfigured:
 		return signalRebuffed
-	case outcomeDrained, outcomeCutShort, outcomeLost, outcomeHeld, outcomeUnbookedSkip:
+	case outcomeDrained, outcomeCutShort, outcomeLost, outcomeHeld, outcomeUnbookedSkip, outcomeAskAgain:
 		return signalNone
+	case outcomeReplayed:
+		return signalNone // an error of before, about this key alone
 	case outcomeUnknown:
 	}
 	switch {

@@ -132,13 +132,15 @@ func (e *Engine) startAct(ctx context.Context, d *delivery, t idemstore.Task, a 
 
 // startRecovery begins the span of a task that is taken up without a message, as a child of the publisher's span if the row
 // knows one.
+//
+//nolint:spancheck // takeUp and askParked end it
 func (e *Engine) startRecovery(ctx context.Context, d *delivery, t idemstore.Task) (context.Context, trace.Span) {
 	ctx = context.WithValue(ctx, labelsKey{}, &d.labels)
 	d.labels.add([]attribute.KeyValue{attribute.String(attrKind, t.Kind), attribute.String(attrKey, t.Key)})
 	ctx = propagator.Extract(ctx, propagation.MapCarrier{headerTraceparent: t.OriginTrace})
 	ctx, span := e.tracer.Start(ctx, spanRecover, trace.WithAttributes(d.labels.all(nil)...))
 	d.labels.unrecorded = !span.IsRecording()
-	return ctx, span //nolint:spancheck // takeUp and askParked end it
+	return ctx, span
 }
 
 // annotate adds attributes to the span of ctx.

@@ -117,10 +117,10 @@ func after(p string) string {
 	for p != "" {
 		r, size := utf8.DecodeLastRuneInString(p)
 		p = p[:len(p)-size]
-		switch {
-		case r == utf8.MaxRune:
+		switch r {
+		case utf8.MaxRune:
 			continue
-		case r == 0xD7FF: // the surrogates behind it are no characters
+		case 0xD7FF: // the surrogates behind it are no characters
 			return p + "\uE000"
 		}
 		return p + string(r+1)

@@ -118,7 +118,7 @@ func TestSearch(t *testing.T) {
 			var got []string
 			for _, h := range hits {
 				got = append(got, fmt.Sprintf("%d:%s=%s", h.TaskID, h.Matched, h.Value))
-				if h.Payload != nil && len(h.Payload) > 0 || h.Result != nil || h.Kind == "" {
+				if len(h.Payload) > 0 || h.Result != nil || h.Kind == "" {
 					t.Errorf("a hit comes with %+v", h.Task)
 				}
 			}

@@ -139,7 +139,7 @@ func (r *acting) one(ctx context.Context, store *idemstore.Store, o *consumer.Op
 	switch acted.Outcome {
 	case consumer.ActDone, consumer.ActAsked, consumer.ActWouldDo:
 		return nil
-	case consumer.ActRefused, consumer.ActOvertaken:
+	case consumer.ActRefused, consumer.ActOvertaken, consumer.ActDropped:
 	}
 	return fmt.Errorf("%s: not done: %s", nameOf(line), printable(acted.Message))
 }
@@ -156,7 +156,7 @@ func (r *acting) print(line taskObject) error {
 		_, err = fmt.Fprintf(w, "%s: %s\n", nameOf(line), printable(line.Message))
 	case consumer.ActWouldDo:
 		_, err = fmt.Fprintf(w, "%s: dry run, nothing is changed: %s\n", nameOf(line), printable(line.Message))
-	case consumer.ActRefused, consumer.ActOvertaken:
+	case consumer.ActRefused, consumer.ActOvertaken, consumer.ActDropped:
 	}
 	return err
 }
