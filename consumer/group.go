@@ -174,7 +174,7 @@ func (e *Engine) newGroups() {
 	e.guards = &group[idemstore.Guard, idemstore.Guarded]{
 		key:   func(g idemstore.Guard) string { return g.Kind + " " + g.ID },
 		run:   together(e.store.Guard, nobodyAnswers),
-		limit: groupLimit, lanes: groupLanes, ample: e.config.Lease,
+		limit: groupLimit, lanes: groupLanes, ample: e.config.Lease, patience: e.config.Lease,
 	}
 }
 
