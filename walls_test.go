@@ -145,6 +145,7 @@ func TestWallsNotice(t *testing.T) {
 		{"imports", "internal/helper/a.go", `import _ "os"`},
 		{"acks", "consumer/a.go", `func f(m interface{ DoubleAck() error }) error { return m.DoubleAck() }`},
 		{"acks", "consumer/a.go", `func f(m interface{ Nak() error }) func() error { return m.Nak }`},
+		{"acks", "consumer/a.go", `func f(s interface{ DeleteMsg(uint64) error }) error { return s.DeleteMsg(1) }`},
 		{"acks", "handlers/a.go", `var _ = "+ACK"`},
 		{"sql", "consumer/a.go", "const q = `update settle.tasks set status = 'finished'`"},
 		{"connections", "consumer/a.go", `import p "github.com/jackc/pgx/v5/pgxpool"; var _ = p.NewWithConfig`},
@@ -211,7 +212,7 @@ func imports(code tree) (broken []string) {
 func acks(code tree) (broken []string) {
 	const place = "consumer/settle.go"
 	sabotage := "internal/demo/rule.go" // acks first, to show what that breaks
-	methods := []string{"Ack", "DoubleAck", "InProgress", "Nak", "NakWithDelay", "Term", "TermWithReason"}
+	methods := []string{"Ack", "DoubleAck", "InProgress", "Nak", "NakWithDelay", "Term", "TermWithReason", "DeleteMsg", "SecureDeleteMsg"}
 	for _, s := range code.files {
 		if s.path == place || s.path == sabotage || s.isApparatus() {
 			continue

@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -294,6 +293,6 @@ func (a *attempt) jittered(w wait, cost int, hint time.Duration) time.Duration {
 
 // conflictDetail names both contents of a key by their hashes.
 func conflictDetail(j job, t idemstore.Task) string {
-	return fmt.Sprintf("task %d has content %s (message %d of %s), this message has %s", t.TaskID,
-		hex.EncodeToString(t.Hash)[:16], t.Origin.Sequence, t.Origin.Stream, hex.EncodeToString(j.hash)[:16])
+	return fmt.Sprintf("task %d has content %.8x (message %d of %s), this message has %.8x", t.TaskID,
+		t.Hash, t.Origin.Sequence, t.Origin.Stream, j.hash)
 }

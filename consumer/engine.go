@@ -38,6 +38,8 @@ type Engine struct {
 	deliveries sync.WaitGroup // from receive to settle
 	handlers   sync.WaitGroup // handler calls; one that ignores its context outlives its delivery
 	running    atomic.Bool
+
+	givenUpEvery time.Duration
 }
 
 // kind is a definition while an engine serves it.
@@ -51,6 +53,8 @@ type kind struct {
 	looked   atomic.Int64                      // when recovery last chose among its tasks: Unix nanoseconds, 0 for never
 	control  atomic.Pointer[idemstore.Control] // nil: nobody ever asked for anything
 	remote   *remote
+
+	unsureAfter uint64 // where the last look for given-up messages ended; of watchGivenUp alone
 }
 
 func (k *kind) setAckWait(d time.Duration) { k.ackWait.Store(int64(d)) }
@@ -68,7 +72,7 @@ func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definiti
 		return nil, errors.New("consumer: New needs a pool")
 	}
 	e := &Engine{config: c, pool: pool, store: idemstore.New(pool, c.Lease), js: js, log: c.Logger,
-		tracer: c.TracerProvider.Tracer(scopeName)}
+		tracer: c.TracerProvider.Tracer(scopeName), givenUpEvery: givenUpEvery}
 	e.database.log = c.Logger
 	e.relay = &relay{Engine: e, wake: make(chan struct{}, 1)}
 	e.newGroups()
@@ -101,6 +105,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		var takers sync.WaitGroup
 		for _, k := range e.kinds {
 			takers.Go(func() { e.take(ctx, work, k) })
+			takers.Go(func() { e.watchGivenUp(ctx, work, k) })
 			if !e.config.NoRecovery {
 				takers.Go(func() { e.keepRecovering(ctx, work, k) })
 			}

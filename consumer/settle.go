@@ -27,6 +27,9 @@ const (
 	ackTries   = 3
 )
 
+// termReason tells our terms from those of others, in what the server says about them.
+const termReason = "settle: committed"
+
 // settlement is how a delivery ends.
 type settlement struct {
 	verb  verb
@@ -53,7 +56,7 @@ func (d *delivery) settle(ctx context.Context, s settlement) {
 	case ack:
 		err = d.confirmedAck(ctx)
 	case term:
-		err = d.msg.Term()
+		err = d.msg.TermWithReason(termReason)
 	case nak:
 		err = d.nak(s.delay)
 	case silent:
@@ -110,6 +113,49 @@ func (d *delivery) inProgress() error {
 		return nil // settled a moment ago
 	}
 	return err
+}
+
+// A message that the broker gave up on has nobody who waits for an ack. An ack and a term remove it from the stream; until
+// then it stays where it is, so there is nothing to hand back and no clock to keep.
+
+// DoubleAck removes the message.
+func (m *givenUpMessage) DoubleAck(ctx context.Context) error { return m.remove(ctx) }
+
+// TermWithReason removes the message.
+func (m *givenUpMessage) TermWithReason(string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), ackTimeout)
+	defer cancel()
+	return m.remove(ctx)
+}
+
+// Ack is DoubleAck.
+func (m *givenUpMessage) Ack() error { return m.TermWithReason("") }
+
+// Term is TermWithReason.
+func (m *givenUpMessage) Term() error { return m.TermWithReason("") }
+
+// Nak does nothing.
+func (m *givenUpMessage) Nak() error { return nil }
+
+// NakWithDelay does nothing.
+func (m *givenUpMessage) NakWithDelay(time.Duration) error { return nil }
+
+// InProgress does nothing.
+func (m *givenUpMessage) InProgress() error { return nil }
+
+// remove deletes the message from the stream if it is still this one: in a stream that was made anew another job may have
+// its sequence.
+func (m *givenUpMessage) remove(ctx context.Context) error {
+	there, err := m.stream.GetMsg(ctx, m.raw.Sequence)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil
+	case err != nil:
+		return err
+	case there.Subject != m.raw.Subject || !there.Time.Equal(m.raw.Time):
+		return nil
+	}
+	return m.stream.DeleteMsg(ctx, m.raw.Sequence)
 }
 
 // outlived reports whether the consumer of this delivery is gone and another has its name. In a stream that was made
