@@ -8,7 +8,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// standing is what stream and consumer together say about the messages of one subject. The server names only those that
+// standing is what stream and consumer together say about the messages of one subject, or of those that a filter lets
+// through. The server names only those that
 // were given up in an advisory, once; but it counts all messages of a subject, those not delivered yet, and those under way.
 // What is in none of these counts was given up.
 type standing struct {
@@ -33,7 +34,10 @@ func standingOf(ctx context.Context, stream jetstream.Stream, consumer, subject 
 		if err != nil {
 			return best, fmt.Errorf("stream %s: %w", jobStream, err)
 		}
-		s := standing{subject: subject, stored: info.State.Subjects[subject]}
+		s := standing{subject: subject}
+		for _, n := range info.State.Subjects {
+			s.stored += n
+		}
 		if s.info, err = cons.Info(ctx); err != nil {
 			return best, fmt.Errorf("consumer %s: %w", consumer, err)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -93,23 +92,7 @@ func (e *Engine) findOrCreate(ctx context.Context, k *kind) (jetstream.Consumer,
 
 // adopt checks what the server really does. What breaks safety is fatal; the rest is said once.
 func (e *Engine) adopt(ctx context.Context, k *kind, c jetstream.ConsumerConfig) error {
-	filters := c.FilterSubjects
-	if len(filters) == 0 {
-		filters = []string{c.FilterSubject}
-	}
-	var wrong string
-	switch {
-	case len(c.BackOff) > 0:
-		wrong = fmt.Sprintf("has BackOff %v, which replaces AckWait (asked %v, effective %v) and bends the delays of naks; "+
-			"remove BackOff from the consumer", c.BackOff, e.config.AckWait, c.AckWait)
-	case c.AckPolicy != jetstream.AckExplicitPolicy:
-		wrong = fmt.Sprintf("has ack policy %v; it must be explicit", c.AckPolicy)
-	case !slices.Equal(filters, []string{subject(k.name)}):
-		wrong = fmt.Sprintf("filters %v; it must filter exactly %s", filters, subject(k.name))
-	case c.AckWait < time.Second:
-		wrong = fmt.Sprintf("has AckWait %v; it must be at least 1s", c.AckWait)
-	}
-	if wrong != "" {
+	if wrong := unsafeConsumer(k.name, c, e.config.AckWait); wrong != "" {
 		return &fatalError{fmt.Errorf("consumer %s of kind %s %s", c.Durable, k.name, wrong)}
 	}
 	if c.MaxDeliver > 0 {

@@ -66,8 +66,8 @@ func root() *cli.Command {
 		Version: build.Read().Version,
 		Suggest: true,
 		Commands: append([]*cli.Command{
-			workCommand(), publishCommand(), tasksCommand(), recoverCommand(), refusalsCommand(), archiveCommand(), outboxCommand(),
-			kindsCommand(), pauseCommand(), resumeCommand(), alertsCommand(),
+			workCommand(), publishCommand(), tasksCommand(), recoverCommand(), driftCommand(), refusalsCommand(), archiveCommand(),
+			outboxCommand(), kindsCommand(), pauseCommand(), resumeCommand(), alertsCommand(),
 			migrateCommand(), providerCommand(), versionCommand(),
 		}, optional...),
 		Action: chooseSubcommand,
