@@ -33,6 +33,9 @@ func (d *delivery) known() []slog.Attr {
 	if d.meta != nil {
 		out = append(out, slog.Uint64("sequence", d.meta.Sequence.Stream), slog.Uint64("delivered", d.meta.NumDelivered))
 	}
+	if d.by.actor != "" {
+		out = append(out, slog.String("by", d.by.actor))
+	}
 	if d.key != "" {
 		out = append(out, slog.String("key", d.key))
 	}

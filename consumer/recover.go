@@ -207,11 +207,11 @@ func (p *pass) hand(ctx context.Context, c chore) {
 
 // handle does a chore. A handler that ignores its context keeps the hand, and its slot, but not the pass.
 func (p *pass) handle(c chore) {
-	t := c.task
-	d := &delivery{engine: p.Engine, kind: p.kind, by: p.by, log: p.log.With("kind", t.Kind, "key", t.Key, "task", t.TaskID)}
+	d := &delivery{engine: p.Engine, kind: p.kind, by: p.by, key: c.task.Key, task: &c.task}
+	d.log = slog.New(journal{p.log.Handler(), d})
 	defer d.handlers.Wait()
 	p.deliveries.Add(1)
-	came := c.do(d, c.ctx, t)
+	came := c.do(d, c.ctx, c.task)
 	p.deliveries.Done()
 	p.finish(c, came)
 }

@@ -66,7 +66,8 @@ func (d *delivery) reply(ctx context.Context, r *reply) {
 	}
 }
 
-// waitsForAnswer reports whether somebody waits for what becomes of this message. It is then not handed back for long.
+// waitsForAnswer reports whether somebody waits for what becomes of this message. It is then not handed back for long. A
+// recovery has no message: whoever waits is answered when that comes again, or reads the task.
 func (d *delivery) waitsForAnswer() bool {
 	return d.msg != nil && replySubject(d.msg.Headers()) != ""
 }

@@ -73,7 +73,8 @@ func (t *takingUp) hand(m *jetstream.RawStreamMsg) {
 }
 
 func (t *takingUp) run(m *jetstream.RawStreamMsg) {
-	d := &delivery{engine: t.Engine, kind: t.kind, msg: &givenUpMessage{stream: t.stream, raw: m}, born: t.kind.born.Load(), log: t.log}
+	d := t.newDelivery(t.kind)
+	d.msg, d.born = &givenUpMessage{stream: t.stream, raw: m}, t.kind.born.Load()
 	d.keepUntil(now())
 	defer d.handlers.Wait()
 	defer t.over.Done()
