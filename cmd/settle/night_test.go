@@ -317,6 +317,9 @@ func (n *night) resolveAll() {
 	if left := n.list("tasks", "list", "--status", "needs_review"); len(left) != 0 {
 		t.Errorf("%d tasks still wait for a person", len(left))
 	}
+	if code, out, errOut := runSettle(t, n.env, nil, "drift"); code != exitDone {
+		t.Errorf("drift: exit %d, %s%s", code, out, errOut)
+	}
 	if left := n.number(`select count(*) from settle.outbox`); left != 0 {
 		t.Errorf("%d events were not published", left)
 	}
