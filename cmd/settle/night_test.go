@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -46,14 +47,14 @@ func TestNight(t *testing.T) {
 	n.startProvider(n.faults())
 	n.publish("payment.charge", nightHidden, 1, charge)
 	n.publish("report.create", nightLost, 1, nightReport)
-	victim, reports := n.work("payment.charge"), n.work("report.create", "SETTLE_MAX_AGE="+nightAge)
+	victim, reports := n.work("", "payment.charge", "receipt.send"), n.work("SETTLE_MAX_AGE="+nightAge, "report.create")
 	n.count("effects behind timeouts", nightHidden, `provider.charges`)
 	n.count("reports that will be forgotten", nightLost, `provider.reports`)
 
 	n.stopProvider()
 	began := time.Now()
 	n.publish("payment.charge", nightJobs-nightHidden-nightLost, nightHidden+1, charge)
-	second := n.work("payment.charge")
+	second := n.work("", "payment.charge", "receipt.send")
 	n.count("tasks of the outage", 1, `settle.tasks where status = 'started' and lease_until is null`)
 	victim.end(syscall.SIGKILL)
 	n.purgeOne()
@@ -179,16 +180,15 @@ func (w *nightWorker) end(sig syscall.Signal) int {
 	return w.cmd.ProcessState.ExitCode()
 }
 
-func (n *night) work(kind string, more ...string) *nightWorker {
-	env := map[string]string{}
-	for k, v := range n.env {
-		env[k] = v
-	}
-	for _, x := range more {
-		name, value, _ := strings.Cut(x, "=")
+func (n *night) work(setting string, kinds ...string) *nightWorker {
+	env, args := maps.Clone(n.env), []string{"work"}
+	if name, value, ok := strings.Cut(setting, "="); ok {
 		env[name] = value
 	}
-	w := &nightWorker{start(n.t, env, "work", "--kind", kind), make(chan struct{})}
+	for _, k := range kinds {
+		args = append(args, "--kind", k)
+	}
+	w := &nightWorker{start(n.t, env, args...), make(chan struct{})}
 	w.await(`"msg":"serving"`)
 	go func() { // its log must not fill the pipe
 		defer close(w.read)
@@ -276,6 +276,7 @@ func (n *night) morning() {
 		where method = 'GET' and key like 'order_%' group by key) x`); worst > nightLookups {
 		t.Errorf("%d look-ups for one order, want at most %d", worst, nightLookups)
 	}
+	n.count("receipts", nightJobs-nightLost, `shop.receipts`)
 	if made := n.number(`select max(n) from (select count(*) n from provider.reports group by task_id) x`); made != 1 {
 		t.Errorf("%d reports for one task although nobody could tell", made)
 	}
