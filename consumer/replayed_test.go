@@ -168,7 +168,7 @@ func TestInProgress(t *testing.T) {
 	})
 	newBench(t).play([]scenario{
 		{name: "first send", set: all(busy, answers(status(500))), want: `
-			unknown attempt 1, unsure, class in_progress, wait short
+			unknown attempt 1, unsure, class in_progress, wait backoff
 			W=1 E=0 asks=0
 			nak kept
 			unknown: the provider is still at work on an earlier request`},
