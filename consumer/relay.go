@@ -88,15 +88,18 @@ func (r *relay) sweep(ctx context.Context) error {
 		if err != nil || len(rows) == 0 {
 			return err
 		}
-		if err := r.confirm(ctx, r.publishAll(ctx, rows)); err != nil {
+		if err := r.send(ctx, rows); err != nil {
 			return err
 		}
 	}
 }
 
-// confirm tells the table what was published, also when the process stops: forgotten, it would be published again.
-func (r *relay) confirm(ctx context.Context, sent []idemstore.Sent) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+// send publishes rows and tells the table what became of them. Begun, it does not end with ctx: rows that nobody waited for
+// would lie there until the next worker finds them due.
+func (r *relay) send(ctx context.Context, rows []idemstore.OutboxRow) error {
+	ctx = context.WithoutCancel(ctx)
+	sent := r.publishAll(ctx, rows)
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
 	return r.store.SettleOutbox(ctx, sent)
 }

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -140,6 +141,28 @@ func TestEventPublishedTwiceIsStoredOnce(t *testing.T) {
 	}
 	b.run()
 	if events := b.published(); len(events) != 1 || string(events[0].Data) != emitted {
+		t.Errorf("%d events", len(events))
+	}
+}
+
+// A process that stops in the middle of publishing waits for the stream: the event is out, and its row is gone.
+func TestStoppingRelayConfirms(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if err := EnsureStreams(t.Context(), b.js, Config{}); err != nil {
+		t.Fatal(err)
+	}
+	b.emitted("events.test.paid")
+	rows, err := b.store.TakeOutbox(t.Context(), 10, time.Minute)
+	if err != nil || len(rows) != 1 {
+		t.Fatalf("%d rows (%v)", len(rows), err)
+	}
+	stopping, stop := context.WithCancel(t.Context())
+	stop()
+	if err := (&relay{Engine: b.engine(b.kind)}).send(stopping, rows); err != nil {
+		t.Fatal(err)
+	}
+	if events := b.published(); len(events) != 1 {
 		t.Errorf("%d events", len(events))
 	}
 }
