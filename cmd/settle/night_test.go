@@ -95,7 +95,7 @@ func newNight(t *testing.T) *night {
 	t.Cleanup(hook.Close)
 	address := freeAddress(t)
 	n.env = map[string]string{
-		"DATABASE_URL": devtest.Database(t), "NATS_URL": broker, "USER": "olga",
+		"DATABASE_URL": devtest.Database(t), "NATS_URL": broker,
 		"SETTLE_HTTP_ADDR": "127.0.0.1:0", "SETTLE_CREATE_ORDERS": "true", "SETTLE_PROVIDER_TIMEOUT": "2s",
 		"SETTLE_PROVIDER_ADDR": address, "SETTLE_PROVIDER_URL": "http://" + address, "SETTLE_ALERT_WEBHOOK": hook.URL,
 	}
@@ -307,7 +307,7 @@ func (n *night) resolveAll() {
 		}
 		task := fmt.Sprintf("report.create/report-task-%d", i)
 		if code, out, errOut := runSettle(t, n.env, nil, "tasks", "resolve", task, "--as", "finished", "--result", file,
-			"--reason", "the provider's support confirmed it by telephone"); code != exitDone {
+			"--actor", "olga", "--reason", "the provider's support confirmed it by telephone"); code != exitDone {
 			t.Errorf("resolve %s: exit %d, %s%s", task, code, out, errOut)
 		}
 		code, out, _ := runSettle(t, n.env, nil, "tasks", "show", task)
