@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/settlemq/settle/idemstore"
 	"github.com/settlemq/settle/internal/provider"
@@ -34,6 +35,7 @@ func TestD44ReplayOfAThousandMessages(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.settings.Config.Slots = 32
+	s.settings.Config.Policy.BackoffMin, s.settings.Config.Policy.BackoffMax = 200*time.Millisecond, 5*time.Second
 	s.settings.Config.Breaker = -1 // 200 lost answers in a row would pause the intake, which is another story
 	var m mixed
 	for i := range 1000 {
