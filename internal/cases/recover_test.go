@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/settlemq/settle/idemstore"
 	"github.com/settlemq/settle/internal/provider"
 	"github.com/settlemq/settle/internal/rig"
@@ -150,37 +148,5 @@ func TestRecoveriesBesideLiveMessages(t *testing.T) {
 		if w, _ := s.requests(j); w != 1 {
 			t.Errorf("%s: W=%d, want 1", j.key, w)
 		}
-	}
-}
-
-// The broker gives up on a message whose workers die. Its job goes on all the same, and the message stays where a person
-// can see it.
-func TestD05TheBrokerGivesUp(t *testing.T) {
-	t.Parallel()
-	s, j := newStage(t), charge("1")
-	_, err := s.js.CreateConsumer(t.Context(), "JOBS", jetstream.ConsumerConfig{Durable: consumerOf(chargeKind), AckPolicy: jetstream.AckExplicitPolicy,
-		FilterSubject: "jobs." + chargeKind, AckWait: time.Second, MaxDeliver: 2, MaxAckPending: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
-	crash{aim: at("settle.claim", rig.End)}.killFirst(s, j)
-	s.await(j, "free again", func(task idemstore.Task) bool {
-		return len(query[int](s, `select 1 from settle.tasks where lease_until < clock_timestamp()`)) == 1
-	})
-	here := rig.Point{Span: "settle.claim", Edge: rig.End, Action: rig.Kill}
-	second := s.startWorker(here)
-	second.AwaitPoint(here, soon)
-	died(t, second)
-	s.recovering()
-	s.settings.Config.Lease = 5 * time.Second
-	third := s.startWorker()
-	task := s.awaitStatus(j, idemstore.Finished)
-	drained(t, third)
-	s.holdsFor(j)
-	if w, _ := s.requests(j); w != 1 || task.Attempt != 3 || task.Duplicates != 0 {
-		t.Errorf("W=%d, %d attempts, %d duplicates", w, task.Attempt, task.Duplicates)
-	}
-	if left := rig.StreamMessages(t, s.js, "JOBS"); left != 1 {
-		t.Errorf("%d messages in the stream, want the one that nobody is given any more", left)
 	}
 }

@@ -9,13 +9,14 @@ import (
 // What the workers at a provider without keys are told. They can ask it what became of a request.
 var (
 	asking    = rules{Unkeyed: true, AbsentAfter: settles}
-	limited   = rules{Unkeyed: true, AbsentAfter: settles, MaxAge: ageLimit}
+	limited   = rules{Unkeyed: true, AbsentAfter: lingers, MaxAge: ageLimit}
 	resending = rules{Unkeyed: true, AbsentAfter: settles, ResendUnkeyed: true}
 )
 
 const (
 	settles  = 200 * time.Millisecond // how long the workers believe that a report may be invisible
 	ageLimit = time.Second
+	lingers  = 800 * time.Millisecond // the same where the worker is to be gone before its message comes again
 )
 
 // unknown: nobody on our side knows whether the effect happened, and the provider keeps no keys.
