@@ -107,7 +107,9 @@ func (j *jaeger) find(t *testing.T, parameters url.Values) (found spans) {
 	for _, trace := range answer.Data {
 		for _, s := range trace.Spans {
 			s.Service = trace.Processes[s.ProcessID].ServiceName
-			found = append(found, s)
+			if !s.followsUp() {
+				found = append(found, s)
+			}
 		}
 	}
 	slices.SortStableFunc(found, func(a, b span) int { return cmp.Compare(a.StartTime, b.StartTime) })

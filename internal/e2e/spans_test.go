@@ -22,6 +22,13 @@ type span struct {
 // spans are in the order of their start.
 type spans []span
 
+// followsUp reports whether a span is of what comes after a charge, its event and its receipt. The stories are about the
+// charge.
+func (s span) followsUp() bool {
+	to := s.tag("messaging.destination.name")
+	return to == "events.payment.charged" || to == "jobs.receipt.send" || s.tag("settle.kind") == "receipt.send"
+}
+
 // tag is the value of an attribute as text; empty if the span has none.
 func (s span) tag(name string) string {
 	for _, t := range s.Tags {
