@@ -47,6 +47,18 @@ func stuckAlert(s idemstore.StuckKind, age time.Duration) idemstore.Raising {
 		Text: fmt.Sprintf("Tasks of %s are older than %s and not settled. See settle tasks list --kind %s --status unknown, and started", s.Kind, age, s.Kind)}
 }
 
+// givenUpAlert is for messages that the broker delivers to nobody any more. Workers take them up, late; the setting that made
+// it give up is a person's to change.
+func givenUpAlert(kind string, n int, inAll bool) idemstore.Raising {
+	return idemstore.Raising{Cause: "given_up " + kind, Kind: kind, Count: n, Absolute: inAll,
+		Text: fmt.Sprintf("The broker gave up on messages of %s. Workers take them up all the same, but late. Set MaxDeliver of its consumer to -1; see settle drift", kind)}
+}
+
+func terminatedAlert(kind string) idemstore.Raising {
+	return idemstore.Raising{Cause: "terminated " + kind, Kind: kind, Count: 1,
+		Text: fmt.Sprintf("Somebody who is no worker terminated messages of %s. They are gone from the stream, and so is the job, unless a worker had begun it", kind)}
+}
+
 // downAlert is for a breaker that opened because nothing gets through.
 func (r *remote) downAlert(c circuit) idemstore.Raising {
 	return idemstore.Raising{Cause: bounded("provider_down "+r.name, maxCause), Kind: r.oneKind(), Count: 1,

@@ -60,6 +60,13 @@
 // A task that needs a person only because budget or age is used up is asked about once an hour, and never sent. A definite
 // answer closes it, if it is still as it was. Engine.Recover does all of this once, for a person.
 //
+// # What the broker gives up
+//
+// A consumer with MaxDeliver leaves messages in the stream that it delivers to nobody. The engine makes none such, and takes
+// up what others' give up: it listens for the server's advisories, and looks at its start and every two minutes for what is
+// stored and neither undelivered nor under way (givenup.go). Such a message goes the way of every delivery; instead of an
+// ack it is removed from the stream, after the commit.
+//
 // # What a perform may come to
 //
 //	done                              finished, local rows, events; ack

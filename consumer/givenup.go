@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -46,14 +47,30 @@ func (e *Engine) watchGivenUp(ctx, work context.Context, k *kind) {
 	defer e.listen(ctx, k, heard)()
 	look := e.after(0)
 	for {
+		var err error
 		select {
 		case <-ctx.Done():
 			return
-		case sequence := <-heard:
-			e.takeUp(ctx, work, k, sequence)
+		case first := <-heard:
+			err = e.takeUpHeard(ctx, work, k, waiting(first, heard))
 		case <-look:
-			e.lookForGivenUp(ctx, work, k)
+			err = e.lookForGivenUp(ctx, work, k)
 			look = e.after(spread(e.givenUpEvery, rand.Float64()))
+		}
+		if err != nil && ctx.Err() == nil {
+			e.log.InfoContext(ctx, "messages that the broker gave up not read; they are looked for later", "kind", k.name, "error", err)
+		}
+	}
+}
+
+// waiting is a value and all that wait behind it.
+func waiting[T any](first T, more <-chan T) (all []T) {
+	for all = append(all, first); ; {
+		select {
+		case v := <-more:
+			all = append(all, v)
+		default:
+			return all
 		}
 	}
 }
@@ -99,25 +116,19 @@ func (e *Engine) hear(k *kind, sort string, f func(advisory)) (stop func(), err 
 }
 
 // lookForGivenUp takes up all messages that are surely given up, and some of those that may be.
-func (e *Engine) lookForGivenUp(ctx, work context.Context, k *kind) {
-	if e.database.state() != nil {
-		return // nothing could be claimed
+func (e *Engine) lookForGivenUp(ctx, work context.Context, k *kind) error {
+	if e.database.state() != nil || !k.mayRecover() {
+		return nil // nothing could be claimed, or nothing may be done
 	}
 	stream, err := e.js.Stream(ctx, jobStream)
-	if err == nil {
-		err = e.takeUpAll(ctx, work, k, stream)
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", jobStream, err)
 	}
-	if err != nil && ctx.Err() == nil {
-		e.log.InfoContext(ctx, "not looked for messages that the broker gave up", "kind", k.name, "error", err)
-	}
-}
-
-func (e *Engine) takeUpAll(ctx, work context.Context, k *kind, stream jetstream.Stream) error {
 	s, err := standingOf(ctx, stream, consumerName(k.name), subject(k.name))
 	if err != nil || s.givenUp() == 0 {
 		return err
 	}
-	e.givenUp(ctx, k, s.givenUp())
+	e.givenUp(ctx, k, int(s.givenUp()), true)
 	t := e.takingUp(ctx, work, k, stream)
 	defer t.end()
 	found := uint64(0)
@@ -145,34 +156,42 @@ func (t *takingUp) some(s standing) error {
 	})
 }
 
-// takeUp takes up one message, unless it is gone.
-func (e *Engine) takeUp(ctx, work context.Context, k *kind, sequence uint64) {
+// takeUpHeard takes up the messages that advisories named, except those that are gone.
+func (e *Engine) takeUpHeard(ctx, work context.Context, k *kind, sequences []uint64) error {
+	e.givenUp(ctx, k, len(sequences), false)
+	if !k.mayRecover() {
+		return nil
+	}
 	stream, err := e.js.Stream(ctx, jobStream)
-	var m *jetstream.RawStreamMsg
-	if err == nil {
-		m, err = stream.GetMsg(ctx, sequence)
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", jobStream, err)
 	}
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound): // settled by whoever had it
-	case err != nil:
-		e.log.WarnContext(ctx, "message that the broker gave up not read; it is looked for again", "kind", k.name,
-			"sequence", sequence, "error", err)
-	case m.Subject == subject(k.name):
-		e.givenUp(ctx, k, 1)
-		t := e.takingUp(ctx, work, k, stream)
-		defer t.end()
-		t.begin(m)
+	t := e.takingUp(ctx, work, k, stream)
+	defer t.end()
+	for _, sequence := range sequences {
+		m, err := stream.GetMsg(ctx, sequence)
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound): // settled by whoever had it
+		case err != nil:
+			return fmt.Errorf("read message %d of %s: %w", sequence, jobStream, err)
+		case m.Subject == subject(k.name):
+			t.begin(m)
+		}
 	}
+	return nil
 }
 
-// givenUp tells of messages that the broker gave up on, in one line for all. Alerts about them belong here.
-func (e *Engine) givenUp(ctx context.Context, k *kind, n uint64) {
+// givenUp tells of messages that the broker gave up on, in one line for all: those of which the server told now, or all that
+// there are.
+func (e *Engine) givenUp(ctx context.Context, k *kind, n int, inAll bool) {
+	e.alarm.raise(givenUpAlert(k.name, n, inAll))
 	e.log.ErrorContext(ctx, "the broker gave messages up; they are taken up all the same", "kind", k.name, "messages", n)
 }
 
-// lost tells of a message that somebody else has terminated. Alerts about it belong here, too: on a work-queue stream it is gone, and nobody can tell what
-// it asked for.
+// lost tells of a message that somebody else has terminated: on a work-queue stream it is gone, and nobody can tell what it
+// asked for.
 func (e *Engine) lost(ctx context.Context, k *kind, a advisory) {
+	e.alarm.raise(terminatedAlert(k.name))
 	e.log.ErrorContext(ctx, "a message was terminated by somebody who is no worker; it is gone from the stream", "kind", k.name,
 		"sequence", a.Sequence, "delivered", a.Deliveries, "reason", a.Reason)
 }

@@ -99,7 +99,7 @@ func (b *bench) hearLog() *saidLog {
 func TestD05GivenUpBeforeTheStart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	log := b.hearLog()
+	log, p := b.hearLog(), b.calling()
 	c := b.givesUp(2)
 	b.publish(`{"order":"1"}`)
 	b.publish(`not JSON`)
@@ -132,6 +132,10 @@ func TestD05GivenUpBeforeTheStart(t *testing.T) {
 	if !log.has("gave messages up") || !log.has("level=ERROR") {
 		t.Error("nothing was said about it")
 	}
+	b.told(p, "given_up test.pay")
+	if a := b.alertOf("given_up test.pay"); a.Count != 3 {
+		t.Errorf("an alert about %d messages, want 3", a.Count)
+	}
 }
 
 // D-05: a message is given up under a running worker, which hears of it and does not have to look.
@@ -139,6 +143,7 @@ func TestD05GivenUpUnderAWorker(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.givesUp(1)
+	b.conf.NoRecovery = true
 	e := b.engine(b.kind)
 	e.givenUpEvery = time.Hour
 	b.pay.then(status(429)) // released, and its message given back, of which that was the last delivery
@@ -148,6 +153,25 @@ func TestD05GivenUpUnderAWorker(t *testing.T) {
 	b.awaitStatus("pay_1", idemstore.Finished)
 	b.awaitSettled()
 	if w, made, _ := b.pay.counts(); w != 2 || made != 1 {
+		t.Errorf("W=%d, E=%d", w, made)
+	}
+}
+
+// A job that is not done when its message is given up is done when it is due, and then the message goes.
+func TestGivenUpAndNotDone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.givesUp(1)
+	e := b.engine(b.kind)
+	e.givenUpEvery = 500 * time.Millisecond
+	b.pay.then(noAnswer, noAnswer)
+	b.pay.onLookup = status(404)
+	b.runEngine(e)
+	eventuallyReady(t, e)
+	b.publish(`{"order":"1"}`)
+	b.awaitStatus("pay_1", idemstore.Finished)
+	b.awaitSettled()
+	if w, made, _ := b.pay.counts(); w != 3 || made != 1 {
 		t.Errorf("W=%d, E=%d", w, made)
 	}
 }
@@ -336,7 +360,7 @@ func TestGivenUpInAStreamThatIsGone(t *testing.T) {
 func TestTerminatedBySomebodyElse(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	log := b.hearLog()
+	log, p := b.hearLog(), b.calling()
 	b.givesUp(-1)
 	e := b.engine(b.kind)
 	b.runEngine(e)
@@ -358,4 +382,5 @@ func TestTerminatedBySomebodyElse(t *testing.T) {
 	if log.has("no worker; it is gone from the stream\" kind=test.pay sequence=1 ") {
 		t.Error("a term of the engine's own was reported")
 	}
+	b.told(p, "terminated test.pay")
 }

@@ -49,8 +49,8 @@ func (t *takingUp) end() {
 }
 
 // hand runs one message after the other. A slot that is the only one goes back after each: there, they take turns with those
-// that are delivered. When ctx ends it leaves those that have not begun where they are. A handler that
-// ignores its context keeps the hand and its slot, but not the look.
+// that are delivered. When ctx ends it leaves those that have not begun where they are. A handler that ignores its context
+// keeps the hand and its slot, but not the look.
 func (t *takingUp) hand(m *jetstream.RawStreamMsg) {
 	held := false
 	for ok := true; ok; m, ok = <-t.messages {
@@ -76,6 +76,7 @@ func (t *takingUp) run(m *jetstream.RawStreamMsg) {
 	d := t.newDelivery(t.kind)
 	d.msg, d.born = &givenUpMessage{stream: t.stream, raw: m}, t.kind.born.Load()
 	d.keepUntil(now())
+	defer func() { d.permit.end(now()) }()
 	defer d.handlers.Wait()
 	defer t.over.Done()
 	if t.ctx.Err() == nil {

@@ -45,6 +45,9 @@ func TestD05DeliveriesUsedUpByCrashes(t *testing.T) {
 				}
 				return info.NumPending == 0 && info.NumAckPending == 0
 			})
+			rig.Eventually(t, soon, "nobody holds the task", func() bool {
+				return len(query[int](s, `select 1 from settle.tasks where lease_until > clock_timestamp()`)) == 0
+			})
 			if n := rig.StreamMessages(t, s.js, "JOBS"); n != 1 {
 				t.Fatalf("%d messages are in the stream", n)
 			}
