@@ -5,10 +5,28 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // ErrProofAge: key rows would go while their jobs can still come again, and a job whose row is gone counts as new.
 var ErrProofAge = errors.New("proof retention is too short")
+
+// CheckProofAge returns ErrProofAge, with all numbers, if the key rows of the given kinds would go at c.ProofRetention
+// although their jobs can still come again. Run makes the same check. It is for whoever deletes the rows, and blocks for
+// one round trip.
+func CheckProofAge(ctx context.Context, js jetstream.JetStream, c Config, kinds ...Definition) error {
+	c = c.withDefaults()
+	defs, err := defineAll(c, kinds)
+	if err := errors.Join(c.check(), err); err != nil {
+		return err
+	}
+	e := &Engine{config: c, js: js}
+	for _, d := range defs {
+		e.kinds = append(e.kinds, &kind{definition: d})
+	}
+	return e.checkProofAge(ctx)
+}
 
 // checkProofAge compares the age at which key rows go with the longest way on which a job can come again.
 func (e *Engine) checkProofAge(ctx context.Context) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/idemstore"
 )
 
@@ -25,15 +26,22 @@ table of the archive. Their rows stay: a repeat is still recognised, and gets th
 not published yet waits. Runs beside workers in small transactions with pauses between them; run it once a day.
 
 With --proof-retention rows that nobody has heard of for that long are deleted, and with them the memory that makes a
-repeat harmless. It must be the value that the workers have: they refuse to start with one that is too short.`,
-		Flags: []cli.Flag{
-			databaseFlag(), jsonFlag(), dryRunFlag(),
-			&cli.IntFlag{Name: "limit", Usage: "archive at most `N` tasks in this run", DefaultText: "all", Validator: positive[int]},
-			durationFlag("proof-retention", "age at which the rows of final tasks are deleted; 0: never", 0, 0),
-		},
+repeat harmless. So it also needs NATS, takes the flags and variables of settle work that say how late a job can come again,
+and has to be given the same; an age that is too short for them is refused, as a worker refuses it.`,
+		Flags:    archiveFlags(),
 		Commands: []*cli.Command{restoreCommand()},
-		Action:   action(0, 0, withStore(archiveTasks)),
+		Action:   action(0, 0, archive),
 	}
+}
+
+func archiveFlags() []cli.Flag {
+	flags := []cli.Flag{
+		databaseFlag(), jsonFlag(), dryRunFlag(),
+		&cli.IntFlag{Name: "limit", Usage: "archive at most `N` tasks in this run", DefaultText: "all", Validator: positive[int]},
+		durationFlag("proof-retention", "age at which the rows of final tasks are deleted; 0: never", 0, 0),
+		durationFlag("replay-horizon", "how long after its publish a job may be published again by hand", defaults.ReplayHorizon, anyPositive),
+	}
+	return append(append(flags, natsFlags()...), profileFlags()...)
 }
 
 func dryRunFlag() cli.Flag {
@@ -48,6 +56,38 @@ type archiveReport struct {
 	Waiting   int   `json:"waiting"` // due, but their events are not published yet, or somebody is at the row
 	Forgotten int   `json:"forgotten"`
 	Swept     int   `json:"search_terms_swept"`
+}
+
+func archive(ctx context.Context, cmd *cli.Command) error {
+	if cmd.Duration("proof-retention") > 0 {
+		if err := checkProofAge(ctx, cmd); err != nil {
+			return err
+		}
+	}
+	return withStore(archiveTasks)(ctx, cmd)
+}
+
+// checkProofAge refuses to delete rows whose jobs can still come again.
+func checkProofAge(ctx context.Context, cmd *cli.Command) error {
+	defs, err := definitions(readHandlerOptions(cmd))
+	if err != nil { // only the provider's URL can be wrong here
+		return wrongUse("--provider-url (%s): %w", variableOf("provider-url").Key(), err)
+	}
+	conn, err := connectNATS(cmd, "settle-archive")
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	js, err := openJetStream(conn)
+	if err != nil {
+		return err
+	}
+	err = consumer.CheckProofAge(ctx, js, consumer.Config{Policy: policy(cmd), ProofRetention: cmd.Duration("proof-retention"),
+		ReplayHorizon: cmd.Duration("replay-horizon")}, defs...)
+	if errors.Is(err, consumer.ErrProofAge) {
+		return wrongUse("--proof-retention (%s): %w", variableOf("proof-retention").Key(), err)
+	}
+	return err
 }
 
 func archiveTasks(ctx context.Context, cmd *cli.Command, store *idemstore.Store) error {

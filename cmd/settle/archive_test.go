@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/internal/devenv/devtest"
 )
 
@@ -88,6 +89,19 @@ func TestArchiveForgetsOnlyWhenAsked(t *testing.T) {
 		t.Errorf("forgot without being asked: %+v", r)
 	}
 	env["SETTLE_PROOF_RETENTION"] = "720h" // thirty days
+	if code, out, errOut := runSettle(t, env, nil, "archive"); code != exitUsage || out != "" || !strings.Contains(errOut, "NATS_URL") {
+		t.Errorf("without the stream: exit %d: %s%s", code, out, errOut)
+	}
+	url, js := devtest.JetStream(t)
+	if err := consumer.EnsureStreams(t.Context(), js, consumer.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	env["NATS_URL"] = url
+	// D-39: no shorter than for what a worker would start.
+	if code, out, errOut := runSettle(t, env, nil, "archive", "--replay-horizon", "719h30m"); code != exitUsage || out != "" ||
+		!strings.Contains(errOut, "SETTLE_PROOF_RETENTION") || !strings.Contains(errOut, "719h30m0s for replays") {
+		t.Errorf("too short: exit %d: %s%s", code, out, errOut)
+	}
 	execute(t, env["DATABASE_URL"], `
 		insert into settle.task_refs (name, value, task_id) select 'customer', 'c_1', id from settle.tasks;
 		update settle.tasks set last_duplicate_at = now() where key = 'order_3'`)
