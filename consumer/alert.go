@@ -119,8 +119,23 @@ func (e *Engine) tellLast(ctx context.Context) {
 	e.tell(ctx)
 }
 
+// countAtTheEnd counts what was raised until ctx ends, and leaves the telling to workers: they know whom to tell.
+func (e *Engine) countAtTheEnd(ctx context.Context) {
+	<-ctx.Done()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	defer cancel()
+	e.count(ctx)
+}
+
 // tell counts what was raised, and tells what is due, here or in a worker that could not.
 func (e *Engine) tell(ctx context.Context) {
+	if e.count(ctx) {
+		e.tellDue(ctx)
+	}
+}
+
+// count writes down what was raised. It reports whether that worked.
+func (e *Engine) count(ctx context.Context) bool {
 	raisings, dropped := e.alarm.take()
 	if dropped > 0 {
 		e.log.ErrorContext(ctx, "too many causes at once; alerts are lost", "alerts", dropped)
@@ -129,9 +144,14 @@ func (e *Engine) tell(ctx context.Context) {
 		if err := e.store.Raise(ctx, alertAgain, raisings...); err != nil {
 			e.alarm.putBack(raisings)
 			e.log.WarnContext(ctx, "alerts not counted yet", "causes", len(raisings), "error", err)
-			return
+			return false
 		}
 	}
+	return true
+}
+
+// tellDue tells what is due and not told by somebody else.
+func (e *Engine) tellDue(ctx context.Context) {
 	for !e.alarm.busy.Load() {
 		alerts, err := e.store.TakeAlerts(ctx, tellAtOnce, beatsToTell*e.beatEvery())
 		if err != nil && ctx.Err() == nil {

@@ -9,13 +9,13 @@ import (
 // The breaker of a provider: a state machine without clock, lock or timer. Others tell it what happened and when, and
 // obey.
 //
-// It is closed while all is well, and opens after a number of failures in a row; then the kinds of this provider take no
-// messages, and one attempt at a time, one per interval, tries whether the provider is back. What is under way is never
-// cut. Look-ups are always allowed: they cannot do harm, and they tell whether the provider answers.
+// It is closed while all is well, and opens after a number of sends in a row that failed; then the kinds of this provider
+// take no messages but one at a time, and one send per interval tries whether the provider is back. What is under way is
+// never cut. Look-ups are always allowed: they cannot do harm, and they tell whether the provider answers.
 //
-// A look-up that is answered does not say that sending works: a provider may read and not write. So it ends only a run of
-// failures in which nothing had reached the provider. Otherwise it brings the next try forward, once, if look-ups had
-// failed as well.
+// They do not say whether sending works: a provider may read and not write, or write and not read. So failed look-ups open
+// nothing, and an answered one ends only a run of failures in which nothing had reached the provider. Otherwise it brings
+// the next try forward, once, if look-ups had failed as well.
 
 // signal is what one call says about its provider.
 type signal int
@@ -37,9 +37,10 @@ const rebuffLimit = 2
 // circuit is the state of a breaker. It is a value: each transition returns the next one.
 type circuit struct {
 	limit int           // failures in a row that open it
-	every time.Duration // between two tries while it is open
+	every time.Duration // between two sends that try, while it is open
+	least time.Duration // between two tries that came to a look-up only
 
-	failures int  // in a row, look-ups included
+	failures int  // of sends, in a row
 	rebuffs  int  // in a row
 	reached  bool // one of them had reached the provider
 
@@ -73,8 +74,8 @@ func (c circuit) after(s signal, at time.Time) (circuit, turn) {
 		return c.closed()
 	case c.open:
 		return c.whileOpen(s, at), stays
-	case s == signalAnswered:
-		return c, stays // what reached the provider and failed is not undone by a look-up
+	case s == signalAnswered, s == signalMute:
+		return c, stays // what reached the provider and failed is not undone by a look-up, and sends may work while none does
 	}
 	return c.count(s, at)
 }
@@ -85,7 +86,7 @@ func (c circuit) closed() (circuit, turn) {
 	if c.open {
 		t = closes
 	}
-	return circuit{limit: c.limit, every: c.every, ticket: c.ticket}, t
+	return circuit{limit: c.limit, every: c.every, least: c.least, ticket: c.ticket}, t
 }
 
 // whileOpen keeps what look-ups say. Failures are no news.
@@ -128,14 +129,29 @@ func (c circuit) try(at time.Time) (circuit, bool) {
 	return c, true
 }
 
-// tried is the circuit once a try is over. One that never called the provider leaves its turn to the next.
-func (c circuit) tried(ticket int, called bool, at time.Time) circuit {
+// effort is what a try, or another delivery, has called the provider for.
+type effort int
+
+const (
+	calledNot effort = iota // it did not call the provider
+	calledToAsk
+	calledToSend
+)
+
+// tried is the circuit once a try is over. One that sent nothing leaves its turn to the next.
+func (c circuit) tried(ticket int, did effort, at time.Time) circuit {
 	if !c.trying || ticket != c.ticket {
 		return c // it closed meanwhile, and may have opened again
 	}
 	c.trying = false
-	if !called {
+	switch soon := at.Add(c.least); did {
+	case calledNot:
 		c.next = at
+	case calledToAsk:
+		if soon.Before(c.next) {
+			c.next = soon
+		}
+	case calledToSend:
 	}
 	return c
 }
@@ -148,8 +164,8 @@ type breaker struct {
 	circuit
 }
 
-func newBreaker(limit int, every time.Duration) *breaker {
-	b := &breaker{circuit: circuit{limit: limit, every: every}}
+func newBreaker(limit int, every, least time.Duration) *breaker {
+	b := &breaker{circuit: circuit{limit: limit, every: every, least: least}}
 	b.isQuiet.Store(true)
 	return b
 }
@@ -176,9 +192,19 @@ func (b *breaker) tryNow(at time.Time) (ticket int, ok bool) {
 	return ticket, ok
 }
 
+// mayTry reports whether a send may pass, as the next try if it is open. If not, one may after wait, or when the try that
+// is under way has ended, where that is 0. No breaker lets everything pass.
+func (b *breaker) mayTry(at time.Time) (wait time.Duration, ok bool) {
+	if b == nil || !b.isOpen.Load() {
+		return 0, true
+	}
+	c := b.state()
+	return max(c.next.Sub(at), 0), !c.open || !c.trying && !at.Before(c.next)
+}
+
 // triedNow gives the try of a ticket back.
-func (b *breaker) triedNow(ticket int, called bool, at time.Time) {
-	b.change(func(c circuit) circuit { return c.tried(ticket, called, at) })
+func (b *breaker) triedNow(ticket int, did effort, at time.Time) {
+	b.change(func(c circuit) circuit { return c.tried(ticket, did, at) })
 }
 
 func (b *breaker) change(f func(circuit) circuit) {

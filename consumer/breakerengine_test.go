@@ -17,6 +17,7 @@ type outage struct {
 
 	down  http.HandlerFunc // nil: it is up
 	calls int              // while it was down, look-ups included
+	sends int              // of them
 	now   int              // of them under way
 	most  int              // at once, since the last reset
 }
@@ -27,7 +28,7 @@ func (b *bench) failing(answer http.HandlerFunc) *outage {
 	b.pay.mu.Lock()
 	defer b.pay.mu.Unlock()
 	b.pay.front = func(w http.ResponseWriter, r *http.Request) bool {
-		h := o.enter()
+		h := o.enter(r)
 		if h != nil {
 			defer o.leave()
 			h(w, r)
@@ -37,11 +38,14 @@ func (b *bench) failing(answer http.HandlerFunc) *outage {
 	return o
 }
 
-func (o *outage) enter() http.HandlerFunc {
+func (o *outage) enter(r *http.Request) http.HandlerFunc {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.down != nil {
 		o.calls++
+		if r.Method == http.MethodPost {
+			o.sends++
+		}
 		o.now++
 		o.most = max(o.most, o.now)
 	}
@@ -66,6 +70,13 @@ func (o *outage) count() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.calls
+}
+
+// sent is how many of them were sends.
+func (o *outage) sent() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.sends
 }
 
 // alone starts to watch how many calls are under way at once.
@@ -95,7 +106,7 @@ func (b *bench) breaker(e *Engine, open bool) Breaker {
 // budget is spent, and each job has its one effect.
 func TestBreakerPausesIntake(t *testing.T) {
 	t.Parallel()
-	const jobs, limit, interval = 120, 3, 200 * time.Millisecond
+	const jobs, limit, interval = 120, 3, 100 * time.Millisecond
 	for name, answer := range map[string]http.HandlerFunc{
 		"unavailable": status(http.StatusServiceUnavailable),
 		"hangs up":    noAnswer,
@@ -103,7 +114,7 @@ func TestBreakerPausesIntake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			b.conf.Breaker = limit
+			b.conf.Breaker, b.conf.Policy.BackoffMin = limit, interval
 			o := b.failing(answer)
 			for i := range jobs {
 				b.publish(fmt.Sprintf(`{"order":"%d"}`, i))

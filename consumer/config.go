@@ -97,7 +97,6 @@ func (c Config) withDefaults() Config {
 	c.RecoverAfter = or(c.RecoverAfter, d.RecoverAfter)
 	c.ReplayHorizon = or(c.ReplayHorizon, d.ReplayHorizon)
 	c.Breaker = or(c.Breaker, d.Breaker)
-	c.RecoverAfter = or(c.RecoverAfter, d.RecoverAfter)
 	c.Policy = c.Policy.over(d.Policy)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -173,9 +172,6 @@ func (c Config) check() error {
 	}
 	if c.ReplayHorizon < 0 {
 		bad("ReplayHorizon", "positive", c.ReplayHorizon)
-	}
-	if c.RecoverAfter < time.Second {
-		bad("RecoverAfter", "at least 1s", c.RecoverAfter)
 	}
 	return errors.Join(errs...)
 }

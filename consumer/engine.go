@@ -112,12 +112,13 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 		e.log.InfoContext(ctx, "serving", "kinds", len(e.kinds), "slots", e.config.Slots)
 		takers.Wait()
-	})
+	}, e.keepTelling)
 }
 
 // host keeps the leases of what take takes up. When take returns, which it has to do soon after ctx has ended, what is in
-// hand then is drained. What is taken up runs under work, which outlives ctx by the grace time.
-func (e *Engine) host(ctx context.Context, take func(work context.Context)) error {
+// hand then is drained. What is taken up runs under work, which outlives ctx by the grace time. alerts sees to what was
+// raised until all of that is over.
+func (e *Engine) host(ctx context.Context, take, alerts func(context.Context)) error {
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	beating, stopBeating := context.WithCancel(context.WithoutCancel(ctx))
@@ -126,7 +127,7 @@ func (e *Engine) host(ctx context.Context, take func(work context.Context)) erro
 	if e.js != nil { // else what is emitted waits for a worker
 		heart.Go(func() { e.relay.run(beating) })
 	}
-	for _, keep := range []func(context.Context){e.attend, e.checkIn, e.keepTelling} {
+	for _, keep := range []func(context.Context){e.attend, e.checkIn, alerts} {
 		heart.Go(func() { keep(beating) })
 	}
 	taken := make(chan struct{})
@@ -154,7 +155,7 @@ func (e *Engine) prepare(ctx context.Context) error {
 		{"streams", func(ctx context.Context) error { return EnsureStreams(ctx, e.js, e.config) }},
 		{"proof age", e.checkProofAge},
 		{"consumers", e.bindAll},
-		{"modes", func(ctx context.Context) error { return e.readControls(ctx, readControlsLimit) }},
+		{"modes", e.readModes},
 	}
 	for _, s := range steps {
 		if err := e.insist(ctx, s.what, s.do); err != nil {

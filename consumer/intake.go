@@ -31,6 +31,7 @@ type intake struct {
 	ended    chan pulled // one per pull that has ended
 	pressure pressure
 	resting  bool // before the next pull of a paused intake
+	idle     bool // nothing came for the last pull
 }
 
 // take pulls messages of a kind until ctx ends. Deliveries run under work, which outlives ctx by the grace time.
@@ -50,7 +51,7 @@ func (e *Engine) take(ctx, work context.Context, k *kind) {
 		if reserved == 0 {
 			return
 		}
-		leave := k.permit(in.pressure.allow(reserved), now())
+		leave := k.permit(in.pressure.allow(in.modest(reserved)), now())
 		k.free(reserved - leave.n)
 		if leave.n == 0 {
 			continue
@@ -65,6 +66,14 @@ func (e *Engine) take(ctx, work context.Context, k *kind) {
 		paused := in.pressure.paused
 		go func() { in.ended <- e.pull(ctx, work, k, cons, &leave, paused) }()
 	}
+}
+
+// modest is how many messages to ask for: where leave is scarce, an intake that nothing comes for holds little of it.
+func (in *intake) modest(n int) int {
+	if in.idle && in.kind.remote.share != nil {
+		return 1
+	}
+	return n
 }
 
 // reserve takes free slots for the next pull: any number if none is open, else as many as are worthwhile. 0 means
@@ -108,12 +117,14 @@ func (k *kind) free(n int) {
 // freed. Whether messages had come before is counted only where that is asked for.
 func (e *Engine) pull(ctx, work context.Context, k *kind, cons jetstream.Consumer, leave *permit, count bool) (r pulled) {
 	defer func() { k.free(leave.n); leave.end(now()) }()
+	r.nothing = true
 	batch, err := cons.Fetch(leave.n, jetstream.FetchMaxWait(leave.pullWait()))
 	if err != nil {
 		e.unbind(ctx, k, err)
 		return r
 	}
 	for msg := range batch.Messages() {
+		r.nothing = false
 		d := e.newDelivery(k)
 		d.msg, d.born, d.permit = msg, born(cons), leave.one()
 		d.keepUntil(now())

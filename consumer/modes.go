@@ -53,6 +53,9 @@ func (e *Engine) attend(ctx context.Context) {
 	}
 }
 
+// readModes is the first reading.
+func (e *Engine) readModes(ctx context.Context) error { return e.readControls(ctx, readControlsLimit) }
+
 // readControls obeys what was asked of each kind.
 func (e *Engine) readControls(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)

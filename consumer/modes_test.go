@@ -66,6 +66,9 @@ func TestPausedKindTakesNothing(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			e, stop := b.serve(b.kind, b.other())
+			b.publish(`{"order":"0"}`)
+			b.awaitStatus("pay_0", idemstore.Finished) // and a pull is open
+			b.awaitSettled()
 			b.control(mode)
 			b.obeyed(e, mode)
 			b.publish(plainJob)
@@ -81,7 +84,7 @@ func TestPausedKindTakesNothing(t *testing.T) {
 			b.control(idemstore.ModeRunning)
 			b.awaitStatus("pay_1", idemstore.Finished)
 			b.awaitSettled()
-			if w, effects, _ := b.pay.counts(); w != 1 || effects != 1 {
+			if w, effects, _ := b.pay.counts(); w != 2 || effects != 2 {
 				t.Errorf("W=%d E=%d", w, effects)
 			}
 		})

@@ -69,8 +69,11 @@ func (p *pressure) allow(n int) int {
 	return n
 }
 
-// pulled is what a pull brought while the intake was paused.
-type pulled struct{ known, fresh int }
+// pulled is what a pull brought. The messages are counted only while the intake is paused.
+type pulled struct {
+	known, fresh int
+	nothing      bool
+}
 
 // after takes what a pull has brought and reports whether to rest: nothing that the server had given before is due.
 // A pull that nothing came for has waited already.
@@ -136,5 +139,5 @@ func (in *intake) ease(ctx context.Context) {
 // closed notes the end of a pull.
 func (in *intake) closed(r pulled) {
 	in.open--
-	in.resting = in.pressure.after(r)
+	in.resting, in.idle = in.pressure.after(r), r.nothing
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/settlemq/settle/idemstore"
 )
 
 // permit is the leave to take messages, and to call the provider for them.
@@ -13,7 +15,7 @@ type permit struct {
 	n      int
 	ticket int  // it is the try of an open breaker; 0: it is not
 	capped bool // it is counted in the provider's share
-	called bool // the provider was called: for a send, or for a look-up, which tries it as well
+	did    effort
 }
 
 // permit gives leave for up to n messages of a kind, or for none.
@@ -41,9 +43,9 @@ func (p *permit) count(at time.Time) {
 	if p.remote.share == nil {
 		return
 	}
-	p.n, p.capped = p.remote.share.take(p.n, at), true
-	if p.n == 0 {
-		p.end(at)
+	p.n = p.remote.share.take(p.n, at)
+	if p.capped = p.n > 0; !p.capped {
+		p.endTry(at)
 	}
 }
 
@@ -61,7 +63,7 @@ func (p *permit) end(at time.Time) {
 		return
 	}
 	unused := p.n
-	if p.called {
+	if p.did != calledNot {
 		unused = 0
 	}
 	p.remote.share.done(p.n, unused)
@@ -74,7 +76,7 @@ func (p *permit) endTry(at time.Time) {
 	if p.ticket == 0 {
 		return
 	}
-	p.remote.breaker.triedNow(p.ticket, p.called, at)
+	p.remote.breaker.triedNow(p.ticket, p.did, at)
 	p.ticket = 0
 	p.remote.bell.ring()
 }
@@ -90,15 +92,7 @@ func (e *Engine) awaitLeave(ctx context.Context, k *kind) {
 		if ok {
 			return
 		}
-		var timer <-chan time.Time
-		if wait > 0 {
-			timer = e.after(wait)
-		}
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		case <-timer:
-		}
+		awaitChange(ctx, changed, wait)
 	}
 }
 
@@ -108,10 +102,8 @@ func (k *kind) leaveIn(at time.Time) (wait time.Duration, ok bool) {
 	if !k.mayPerform() {
 		return 0, false
 	}
-	if r.breaker != nil && r.breaker.isOpen.Load() {
-		if c := r.breaker.state(); c.open && (c.trying || at.Before(c.next)) {
-			return max(c.next.Sub(at), 0), false
-		}
+	if wait, ok := r.breaker.mayTry(at); !ok {
+		return wait, false
 	}
 	if r.share == nil {
 		return 0, true
@@ -119,21 +111,71 @@ func (k *kind) leaveIn(at time.Time) (wait time.Duration, ok bool) {
 	return r.share.wait(at)
 }
 
-// pullWait is how long a pull may hold its leave while no message comes. Where that is scarce, another kind may need it.
+// pullWait is how long a pull may hold its leave while no message comes. Where that is scarce, another kind may need it,
+// or recovery.
 func (p *permit) pullWait() time.Duration {
-	if (p.capped || p.ticket != 0) && len(p.remote.kinds) > 1 {
+	if p.capped || p.ticket != 0 && len(p.remote.kinds) > 1 {
 		return scarcePullWait
 	}
 	return pullWait
 }
 
-// scarcePullWait is pullWait where kinds compete.
+// scarcePullWait is pullWait where others compete.
 const scarcePullWait = 200 * time.Millisecond
 
 // unwanted reports that a message was asked for a moment ago, and may not be worked on any more.
 func (d *delivery) unwanted() bool {
 	b := d.kind.remote.breaker
 	return !d.kind.mayPerform() || b != nil && b.isOpen.Load() && d.permit.ticket == 0
+}
+
+// leaveFor says why a task may not be taken up without its message now; empty if it may. Where the provider has a cap it
+// waits for leave to call it, until ctx ends.
+func (d *delivery) leaveFor(ctx context.Context, t idemstore.Task) (why string) {
+	k := d.kind
+	released := t.Status == idemstore.Started && t.LeaseUntil == nil // it would be performed, with nothing to ask before
+	_, try := k.remote.breaker.mayTry(now())
+	switch {
+	case !k.mayAsk():
+		return heldPaused
+	case !k.mayPerform() && (released || k.apply != nil):
+		return heldAsking
+	case !try && released:
+		return heldOpen
+	case !d.awaitShare(ctx):
+		return heldCapped
+	}
+	return ""
+}
+
+// awaitShare waits until the provider's cap leaves room for one more call. It reports false if ctx ends first.
+func (d *delivery) awaitShare(ctx context.Context) bool {
+	r := d.kind.remote
+	for ctx.Err() == nil {
+		changed := r.bell.listen()
+		d.permit = permit{remote: r, n: 1}
+		if d.permit.count(now()); d.permit.n > 0 {
+			return true
+		}
+		wait, _ := r.share.wait(now())
+		awaitChange(ctx, changed, wait)
+	}
+	return false
+}
+
+// awaitChange blocks until c is closed, ctx ends, or wait is over where it is not 0.
+func awaitChange(ctx context.Context, c <-chan struct{}, wait time.Duration) {
+	var over <-chan time.Time
+	if wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-ctx.Done():
+	case <-c:
+	case <-over:
+	}
 }
 
 // Why a call to the provider is held back, in words for the audit.
@@ -159,7 +201,10 @@ func (a *attempt) heldBack(ctx context.Context, sending bool) (why string) {
 	case !a.awaitTurn(ctx):
 		return heldCapped
 	}
-	a.permit.called = true
+	a.permit.did = max(a.permit.did, calledToAsk)
+	if sending {
+		a.permit.did = calledToSend
+	}
 	return ""
 }
 
@@ -189,7 +234,7 @@ func (a *attempt) awaitTurn(ctx context.Context) bool {
 			return false
 		}
 	}
-	return p.remote.await(ctx, p.capped && !p.called, a.kind.policy.Deadline)
+	return p.remote.await(ctx, p.capped && p.did == calledNot, a.kind.policy.Deadline)
 }
 
 // await waits for the moment of the next request, up to limit.

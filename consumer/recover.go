@@ -194,7 +194,7 @@ func (p *pass) hand(ctx context.Context, c chore) {
 			p.finish(c, taken{RecoverSkipped, notItsTurn})
 			continue
 		}
-		p.handle(c)
+		p.handle(ctx, c)
 		if cap(slots) == 1 {
 			p.kind.free(1)
 			held = false
@@ -205,13 +205,18 @@ func (p *pass) hand(ctx context.Context, c chore) {
 	}
 }
 
-// handle does a chore. A handler that ignores its context keeps the hand, and its slot, but not the pass.
-func (p *pass) handle(c chore) {
+// handle does a chore, if its kind may be served now. A handler that ignores its context keeps the hand, and its slot, but
+// not the pass.
+func (p *pass) handle(ctx context.Context, c chore) {
 	d := &delivery{engine: p.Engine, kind: p.kind, by: p.by, key: c.task.Key, task: &c.task}
 	d.log = slog.New(journal{p.log.Handler(), d})
+	defer func() { d.permit.end(now()) }()
 	defer d.handlers.Wait()
 	p.deliveries.Add(1)
-	came := c.do(d, c.ctx, c.task)
+	came := taken{RecoverSkipped, d.leaveFor(ctx, c.task)}
+	if came.message == "" {
+		came = c.do(d, c.ctx, c.task)
+	}
 	p.deliveries.Done()
 	p.finish(c, came)
 }

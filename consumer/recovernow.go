@@ -35,7 +35,7 @@ var ErrTooMany = errors.New("more tasks match than the limit allows")
 
 // Recover runs one pass over the tasks of the engine's kinds that are not settled and were created within the window, each
 // of them at most once, and tells report about each, one call at a time. Tasks that somebody holds, or that are not due, are
-// skipped. Those that only budget or age has parked are asked about, unless that was done within the last hour.
+// skipped, and so is what a person has paused. Those that only budget or age has parked are asked about, unless that was done within the last hour.
 //
 // It is safe beside workers and other recoveries. It needs no JetStream, and blocks until all tasks have been told about.
 // When ctx ends no further task is taken up, and those in hand are drained as by Run. With DryRun it reads and sends nothing,
@@ -47,7 +47,7 @@ func (e *Engine) Recover(ctx context.Context, o RecoverOptions, report func(Reco
 	if err := o.check(); err != nil {
 		return err
 	}
-	for _, check := range []func(context.Context) error{e.store.CheckExecMode, e.store.CheckSchema} {
+	for _, check := range []func(context.Context) error{e.store.CheckExecMode, e.store.CheckSchema, e.readModes} {
 		if err := check(ctx); err != nil {
 			return fmt.Errorf("recover: %w", err)
 		}
@@ -72,7 +72,7 @@ func (e *Engine) Recover(ctx context.Context, o RecoverOptions, report func(Reco
 	if err := e.ownPrefixes(ctx); err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
-	return e.host(ctx, func(work context.Context) { e.recoverAll(ctx, work, o, tasks, report) })
+	return e.host(ctx, func(work context.Context) { e.recoverAll(ctx, work, o, tasks, report) }, e.countAtTheEnd)
 }
 
 func (o RecoverOptions) check() error {
@@ -164,6 +164,9 @@ func (e *Engine) foreseeAll(tasks []idemstore.Recoverable, report func(Recovered
 
 // foresee is what a recovery would do for a task at this moment.
 func (k *kind) foresee(t idemstore.Recoverable) taken {
+	if !k.mayAsk() {
+		return taken{RecoverSkipped, heldPaused}
+	}
 	if t.Status == idemstore.NeedsReview {
 		if t.NextAttemptAt.After(t.Now) {
 			return taken{RecoverSkipped, "parked; the provider was asked a short time ago, and is not again before " + atClock(t.NextAttemptAt)}
@@ -179,6 +182,9 @@ func (k *kind) foresee(t idemstore.Recoverable) taken {
 	case idemstore.Spent:
 		return taken{RecoverWouldPark, "its budget or its age limit is used up; it would need a person"}
 	case idemstore.Perform:
+		if !k.mayPerform() {
+			return taken{RecoverSkipped, heldAsking}
+		}
 		return taken{RecoverWouldPerform, "nothing of it can have been applied; it would be performed"}
 	case idemstore.Ask:
 		return k.foreseeAsk(t)

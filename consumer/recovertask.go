@@ -48,7 +48,8 @@ func (d *delivery) takeUp(ctx context.Context, t idemstore.Task) taken {
 	case idemstore.Perform, idemstore.Ask:
 		return takenBy(d.attempt(ctx, claimed, sent, job{}), d.outcome)
 	case idemstore.Spent:
-		d.log.ErrorContext(ctx, "parked: budget or age limit used up", "attempt", claimed.Task.Attempt, "failures", claimed.Task.Failures)
+		d.log.WarnContext(ctx, "parked: budget or age limit used up", "attempt", claimed.Task.Attempt, "failures", claimed.Task.Failures)
+		d.alert(claimed)
 		return taken{RecoverParked, "its budget or its age limit is used up"}
 	}
 	d.log.DebugContext(ctx, "not taken up", "found", string(claimed.Found))
@@ -98,6 +99,9 @@ func (d *delivery) askParked(ctx context.Context, t idemstore.Task) taken {
 	if a == nil {
 		d.log.WarnContext(ctx, "parked task cannot be asked about", "why", unreadable.Message)
 		return taken{RecoverStillParked, unreadable.Message}
+	}
+	if why := a.heldBack(ctx, false); why != "" {
+		return taken{RecoverSkipped, why}
 	}
 	r := x.look(ctx, a)
 	if !r.definite() {

@@ -55,11 +55,11 @@ func (r *remote) addBreaker(limit int) {
 	if limit < 0 || r.kinds[0].apply != nil {
 		return
 	}
-	every := longestTry
+	every, least := longestTry, longestTry
 	for _, k := range r.kinds {
-		every = min(every, k.policy.BackoffMax)
+		every, least = min(every, k.policy.BackoffMax), min(least, k.policy.BackoffMin)
 	}
-	r.breaker = newBreaker(limit, every)
+	r.breaker = newBreaker(limit, every, least)
 }
 
 func (r *remote) addShare() {
@@ -113,7 +113,7 @@ type Breaker struct {
 	Provider      string    // its identity without credentials, or the kind where that has none
 	Kinds         []string  // that it holds back
 	Failures      int       // in a row
-	Open          bool      // intake pauses
+	Open          bool      // intake pauses; the next send that succeeds closes it, also long after the provider is back
 	Misconfigured bool      // it is open because the provider lets nobody in as things are
 	Since         time.Time // it is open, by the clock of this process
 	NextTry       time.Time // while it is open

@@ -103,16 +103,16 @@ func (b *bench) awaitMany(n int) {
 // However many workers there are, and whenever they come and go: never more calls at once than the cap.
 func TestCapInFlight(t *testing.T) {
 	t.Parallel()
-	const limit, jobs = 4, 150
+	const limit, jobs = 4, 40
 	b := newBench(t)
 	b.conf.Slots = 8
 	b.kind.Provider.MaxInFlight = limit
-	x := b.watch(20 * time.Millisecond)
+	x := b.watch(600 * time.Millisecond) // longer than it takes to check in
 	var mu sync.Mutex
 	by := map[string]int{}
 	b.publishMany(jobs)
 	_, stopFirst := b.serve(b.counted("first", &mu, by))
-	if !eventually(t, 20*time.Second, func() bool { _, calls, _ := x.seen(); return calls >= 10 }) {
+	if !eventually(t, 20*time.Second, func() bool { _, calls, _ := x.seen(); return calls >= limit }) {
 		t.Fatal("the first worker has no share")
 	}
 	b.serve(b.counted("second", &mu, by))

@@ -24,8 +24,8 @@ type DueCursor struct {
 }
 
 // Due returns tasks of a kind that are started or unknown, that nobody holds, and whose time has come: the longest due
-// first, without those that somebody has locked right now. Only Fence, Kind, Key, Status, NextAttemptAt and OriginTrace are
-// filled in. The cursor is for the next page; there is none after one that is not full.
+// first, without those that somebody has locked right now. Only Fence, Kind, Key, Status, LeaseUntil, NextAttemptAt and
+// OriginTrace are filled in. The cursor is for the next page; there is none after one that is not full.
 //
 // This only chooses: Claim decides, under the row's lock, and may find that somebody else came first.
 func (s *Store) Due(ctx context.Context, f DueFilter) ([]Task, DueCursor, error) {
@@ -44,7 +44,7 @@ func (s *Store) Due(ctx context.Context, f DueFilter) ([]Task, DueCursor, error)
 				return err
 			}
 			var t Task
-			_, err = pgx.ForEachRow(rows, []any{&t.TaskID, &t.Attempt, &t.Token, &t.Kind, &t.Key, &t.Status, &t.OriginTrace,
+			_, err = pgx.ForEachRow(rows, []any{&t.TaskID, &t.Attempt, &t.Token, &t.Kind, &t.Key, &t.Status, &t.LeaseUntil, &t.OriginTrace,
 				&t.NextAttemptAt, &next.until}, func() error {
 				found = append(found, t)
 				return nil

@@ -443,7 +443,7 @@ const planInOrder = `/* settle:plan-in-order */ select set_config('enable_sort',
 // due chooses tasks for recovery: $1 kind, $2 and $3 after this due time and id, $4 due by then (null: by now), $5 how
 // many. Oldest first, and paged by what it is ordered by, so that a row that cannot be claimed never hides the rest.
 const due = `/* settle:due */
-select t.id, t.attempts, t.token, t.kind, t.key, t.status, t.origin_trace, t.next_attempt_at,
+select t.id, t.attempts, t.token, t.kind, t.key, t.status, t.lease_until, t.origin_trace, t.next_attempt_at,
   (select coalesce($4::timestamptz, clock_timestamp()))
 from settle.tasks t
 where t.kind = $1 and t.status in ('started', 'unknown') and ` + nobodyHolds + `

@@ -157,3 +157,41 @@ func TestCheckInNeverExceeds(t *testing.T) {
 		t.Errorf("in the end they have a rate of %d and %d flights: %+v", rate, flights, c.have)
 	}
 }
+
+// Check-ins for one provider come one after the other: what an earlier one is granted is not granted again.
+func TestCheckInsTakeTurns(t *testing.T) {
+	t.Parallel()
+	c := newCrew(t, 2)
+	tx, err := c.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `select pg_advisory_xact_lock(hashtextextended('settle.workers ' || 'p', 0))`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `insert into settle.workers (provider, id, rate, flights, until)
+		values ('p', $1, 7, 10, clock_timestamp() + interval '1 hour')`, c.ids[0]); err != nil {
+		t.Fatal(err)
+	}
+	granted := make(chan idemstore.Grant)
+	go func() {
+		defer close(granted)
+		for { // the wait for the lock is bounded
+			g, err := c.CheckIn(t.Context(), idemstore.CheckIn{Provider: "p", Worker: c.ids[1], Rate: 7, Flights: 10, Lease: time.Hour})
+			if err == nil {
+				granted <- g
+				return
+			}
+			if t.Context().Err() != nil {
+				return
+			}
+		}
+	}()
+	c.awaitWaiting(t, 1)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if g := <-granted; g.Rate != 0 || g.Flights != 0 || g.Workers != 2 {
+		t.Errorf("granted twice: %+v", g)
+	}
+}

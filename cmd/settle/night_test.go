@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -225,9 +226,22 @@ func (n *night) countBy(end time.Time, what string, want int, from string) {
 			return
 		}
 		if time.Now().After(end) {
-			n.t.Fatalf("%s: %d, want %d", what, got, want)
+			n.t.Fatalf("%s: %d, want %d; open:\n%s", what, got, want, n.open())
 		}
 	}
+}
+
+// open is what the unsettled tasks look like.
+func (n *night) open() string {
+	rows, err := n.pool.Query(n.t.Context(), `select to_jsonb(t) - 'payload' - 'payload_hash' from settle.tasks t where status <> 'finished' order by id limit 10`)
+	if err != nil {
+		return err.Error()
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err.Error()
+	}
+	return strings.Join(found, "\n")
 }
 
 func (n *night) number(query string, args ...any) (out int) {

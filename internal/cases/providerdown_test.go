@@ -15,9 +15,9 @@ import (
 // a person is called once, and when it is back every job ends with its one effect and most of its budget.
 func TestProviderIsDownForAWhile(t *testing.T) {
 	t.Parallel()
-	const jobs, interval = 120, 500 * time.Millisecond
+	const jobs, interval = 120, 300 * time.Millisecond
 	s := newStage(t)
-	s.settings.Config.Policy.BackoffMax = interval
+	s.settings.Config.Policy.BackoffMin, s.settings.Config.Policy.BackoffMax = interval, 2*interval
 	s.faults(provider.Fault{Method: "*", Status: 503})
 	for i := range jobs {
 		s.publish(charge(fmt.Sprint(i)))
@@ -36,9 +36,6 @@ func TestProviderIsDownForAWhile(t *testing.T) {
 	}
 
 	s.faults()
-	for _, w := range workers {
-		awaitLine(t, w, "breaker closed", "provider=")
-	}
 	for i := range jobs {
 		if task := s.awaitStatus(charge(fmt.Sprint(i)), idemstore.Finished); task.Failures > 2 {
 			t.Errorf("job %d has %d failures", i, task.Failures)
@@ -47,13 +44,14 @@ func TestProviderIsDownForAWhile(t *testing.T) {
 	for i := range jobs {
 		s.holds(charge(fmt.Sprint(i)))
 	}
-	alerts := 0
+	alerts, closed := 0, 0
 	for _, w := range workers {
 		drained(t, w)
 		alerts += strings.Count(w.Output(), "level=ERROR msg=alert")
+		closed += strings.Count(w.Output(), "breaker closed")
 	}
-	if alerts != 1 {
-		t.Errorf("%d alerts", alerts)
+	if alerts != 1 || closed == 0 { // one worker may have done it all before the other one tried
+		t.Errorf("%d alerts, %d breakers closed", alerts, closed)
 	}
 	if causes := query[string](s, `select cause from settle.alerts`); len(causes) != 1 || causes[0] != "provider_down "+s.settings.ProviderURL {
 		t.Errorf("causes %q", causes)
