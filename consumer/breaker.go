@@ -11,7 +11,8 @@ import (
 //
 // It is closed while all is well, and opens after a number of sends in a row that failed; then the kinds of this provider
 // take no messages but one at a time, and one send per interval tries whether the provider is back. What is under way is
-// never cut. Look-ups are always allowed: they cannot do harm, and they tell whether the provider answers.
+// never cut. Look-ups go on: they cannot do harm, and they tell whether the provider answers. While they fail too, tasks
+// are asked about only by those tries.
 //
 // They do not say whether sending works: a provider may read and not write, or write and not read. So failed look-ups open
 // nothing, and an answered one ends only a run of failures in which nothing had reached the provider. Otherwise it brings
@@ -138,7 +139,8 @@ const (
 	calledToSend
 )
 
-// tried is the circuit once a try is over. One that sent nothing leaves its turn to the next.
+// tried is the circuit once a try is over. One that sent nothing leaves its turn to the next, unless it came to a look-up
+// that failed: that was a try as good as any.
 func (c circuit) tried(ticket int, did effort, at time.Time) circuit {
 	if !c.trying || ticket != c.ticket {
 		return c // it closed meanwhile, and may have opened again
@@ -148,7 +150,7 @@ func (c circuit) tried(ticket int, did effort, at time.Time) circuit {
 	case calledNot:
 		c.next = at
 	case calledToAsk:
-		if soon.Before(c.next) {
+		if !c.deaf && soon.Before(c.next) {
 			c.next = soon
 		}
 	case calledToSend:
@@ -200,6 +202,12 @@ func (b *breaker) mayTry(at time.Time) (wait time.Duration, ok bool) {
 	}
 	c := b.state()
 	return max(c.next.Sub(at), 0), !c.open || !c.trying && !at.Before(c.next)
+}
+
+// silent reports that it is open and that the provider does not even answer look-ups: then they are tries as well. A task
+// that nobody can ask about is not asked about again and again, for its waits grow, up to long after the provider is back.
+func (b *breaker) silent() bool {
+	return b != nil && b.isOpen.Load() && b.state().deaf
 }
 
 // triedNow gives the try of a ticket back.

@@ -36,6 +36,7 @@ func TestCircuit(t *testing.T) {
 		"a try that fails":                          {"bars 10 try fails sent 9 try 1 try", "opens yes no yes"},
 		"a try that succeeds":                       {"bars 10 try works sent try", "opens yes closes no"},
 		"a try that only asks":                      {"bars 10 try asked 1 try 1 try", "opens yes no yes"},
+		"a try that only asks, in vain":             {"bars 10 try mute asked 9 try 1 try", "opens yes no yes"},
 		"a try that only asks, for long":            {"bars 10 try 9 asked try 1 try", "opens yes no yes"},
 		"a try that never called":                   {"bars 10 try unused try", "opens yes yes"},
 		"a try that is throttled":                   {"bars 10 try nothing sent try", "opens yes no"},

@@ -134,16 +134,15 @@ func (d *delivery) unwanted() bool {
 func (d *delivery) leaveFor(ctx context.Context, t idemstore.Task) (why string) {
 	k := d.kind
 	released := t.Status == idemstore.Started && t.LeaseUntil == nil // it would be performed, with nothing to ask before
-	_, try := k.remote.breaker.mayTry(now())
 	switch {
 	case !k.mayAsk():
 		return heldPaused
 	case !k.mayPerform() && (released || k.apply != nil):
 		return heldAsking
-	case !try && released:
-		return heldOpen
 	case !d.awaitShare(ctx):
 		return heldCapped
+	case (released || k.remote.breaker.silent()) && !d.permit.mayTry(now()):
+		return heldOpen
 	}
 	return ""
 }

@@ -146,6 +146,33 @@ func TestRecoveryWhileTheBreakerIsOpen(t *testing.T) {
 	}
 }
 
+// While the provider answers nothing at all, tasks that only recovery can settle are not asked about again and again: their
+// waits would grow far beyond the outage.
+func TestRecoveryWhileTheProviderIsSilent(t *testing.T) {
+	t.Parallel()
+	const tasks = 5
+	b := newBench(t).recovering()
+	b.conf.Breaker, b.conf.Policy.BackoffMin, b.conf.Policy.BackoffMax = 1, 10*time.Millisecond, 300*time.Millisecond // a try
+	o := b.failing(status(http.StatusServiceUnavailable))
+	e, _ := b.serve(b.kind)
+	b.publish(`{"order":"opens"}`)
+	b.breaker(e, true)
+	for i := range tasks {
+		b.pay.effect(fmt.Sprintf("pay_%d", i))
+		b.insert(b.kind, fmt.Sprintf(`{"order":"%d"}`, i), oldRow)
+	}
+	b.await("pay_0", "asked about", func(task idemstore.Task) bool { return task.Attempt > 1 })
+	before, began := o.count(), time.Now()
+	b.passes(e, 10)
+	if asked, tries := o.count()-before, int(time.Since(began)/(300*time.Millisecond)); asked > tries+1 {
+		t.Errorf("%d calls where %d tries are due", asked, tries)
+	}
+	o.answer(nil)
+	for i := range tasks {
+		b.awaitStatus(fmt.Sprintf("pay_%d", i), idemstore.Finished)
+	}
+}
+
 // A recovery that a person starts counts what it parks, and leaves the telling to workers: they know whom to tell.
 func TestRecoverCountsAlerts(t *testing.T) {
 	t.Parallel()
