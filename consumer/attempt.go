@@ -2,6 +2,8 @@ package consumer
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 )
 
@@ -64,4 +66,16 @@ func (w *Writes) Exec(sql string, args ...any) {
 // function makes its key. A subject that is neither parks the task.
 func (w *Writes) Emit(subject, key string, payload any) {
 	w.emits = append(w.emits, emit{subject, key, payload})
+}
+
+// String lists what is queued, in order, one statement or event a line: for tests of a Commit.
+func (w *Writes) String() string {
+	var b strings.Builder
+	for _, s := range w.statements {
+		fmt.Fprintf(&b, "exec %s %v\n", strings.Join(strings.Fields(s.sql), " "), s.args)
+	}
+	for _, e := range w.emits {
+		fmt.Fprintf(&b, "emit %s %s %v\n", e.subject, e.key, e.payload)
+	}
+	return b.String()
 }
