@@ -219,6 +219,7 @@ func TestDrainSentIsCutShortWithoutKeys(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	unkeyed(false)(b.pay, &b.kind)
+	b.kind.Policy.MaxAge = 2 * longAbsent
 	b.cutShort()
 	task, err := b.store.Find(t.Context(), b.kind.Name, "pay_1")
 	if err != nil || waited(task.NextAttemptAt.Sub(*task.LastSentBy)) != "settled" {

@@ -217,3 +217,16 @@ func TestRecoveryOfALocalJob(t *testing.T) {
 		})
 	}
 }
+
+// However long the next wait would be: at its age limit a task is somebody's.
+func TestParkedAtTheAgeLimit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t).recovering()
+	b.kind.Policy.BackoffMin, b.kind.Policy.BackoffMax, b.kind.Policy.MaxAge = time.Hour, time.Hour, 2*time.Second
+	b.pay.then(noAnswer)
+	b.run()
+	b.publish(plainJob)
+	if task := b.awaitStatus("pay_1", idemstore.NeedsReview); task.Cause != idemstore.CauseAge {
+		t.Errorf("parked for %q", task.Cause)
+	}
+}

@@ -283,7 +283,8 @@ func TestSaveParksWithAnAuditLine(t *testing.T) {
 	}
 }
 
-// The next attempt waits for the later of the back-off and the moment when "absent" may count.
+// The next attempt waits for the later of the back-off and the moment when "absent" may count, and at the age limit, here
+// four hours, a person is called.
 func TestWhenTheNextAttemptIsDue(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -299,6 +300,8 @@ func TestWhenTheNextAttemptIsDue(t *testing.T) {
 		{"back-off beyond the settle time", false, 3 * time.Hour, 2 * time.Hour, 3 * time.Hour},
 		{"settle time counts from the last send, not from the look-up", true, time.Second, 3 * time.Hour, 2 * time.Hour},
 		{"settled already", true, 10 * time.Minute, time.Hour / 2, 10 * time.Minute},
+		{"age limit before the back-off", false, 9 * time.Hour, 0, 4 * time.Hour},
+		{"age limit before the settle time", false, 0, 9 * time.Hour, 4 * time.Hour},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			start := b.performing
@@ -306,6 +309,7 @@ func TestWhenTheNextAttemptIsDue(t *testing.T) {
 				start = b.asking
 			}
 			s := unknown(start(t, c.name))
+			b.set(t, s.TaskID, `give_up_at = clock_timestamp() + interval '4 h'`)
 			if c.asking {
 				b.set(t, s.TaskID, `last_sent_by = clock_timestamp() - interval '1 h'`)
 			}

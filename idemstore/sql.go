@@ -290,8 +290,9 @@ with want as (
                      else t.absent_at end,
     evidence_id = coalesce(t.evidence_id, h.evidence_id),
     failures = t.failures + h.cost,
-    next_attempt_at = greatest(clock_timestamp() + h.delay * interval '1 microsecond',
-      case when t.sending then clock_timestamp() else t.last_sent_by end + h.settle * interval '1 microsecond'),
+    next_attempt_at = least(case when s.status = 'unknown' then greatest(t.give_up_at, clock_timestamp()) end, -- then a person is called
+      greatest(clock_timestamp() + h.delay * interval '1 microsecond',
+        case when t.sending then clock_timestamp() else t.last_sent_by end + h.settle * interval '1 microsecond')),
     result = coalesce(h.result, t.result), result_altered = t.result_altered or h.altered,
     provider_status = coalesce(h.provider_status, t.provider_status), answer = coalesce(h.answer, t.answer),
     last_error = coalesce(h.last_error, t.last_error), error_class = coalesce(h.error_class, t.error_class),
