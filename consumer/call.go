@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -20,10 +21,14 @@ import (
 type Answer[R any] struct {
 	Status   idemstore.Status // Finished, Failed or NeedsReview
 	Result   R                // of Finished, and of Failed where the refusal has one
-	Replayed bool             // an earlier message of the same key had done it
+	Replayed bool             // answered from the row: it was done before this message was handled
 	TaskID   int64
 	Key      string
 }
+
+// ErrUnanswered is in the error of a call that published its job and does not know what became of it. The job goes on
+// without its caller; calling again is safe.
+var ErrUnanswered = errors.New("no answer yet, and the job goes on")
 
 // CallOf is a definition whose jobs are J and whose results are R. It lets Call infer both from the kind.
 type CallOf[J, R any] interface {
@@ -38,15 +43,20 @@ func (LocalKind[J, R]) result(R) {}
 // result. Calling again after an error is safe: the same key has one effect.
 //
 // It waits for the worker's answer and, because that may be lost, looks at the task in db from time to time; with a nil
-// db it only waits. It blocks until ctx ends, which says nothing about the job: that goes on. The error is a
-// *RefusedError for a job that no worker accepts, here or there.
+// db it only waits, so that a lost answer is heard by calling again. It blocks until ctx ends, which says nothing about
+// the job: that goes on, and the error is ErrUnanswered. It is a *RefusedError for a job that no worker accepts, here or
+// there.
 func Call[J, R any](ctx context.Context, js jetstream.JetStream, db DB, kind CallOf[J, R], job J) (Answer[R], error) {
 	var none Answer[R]
 	body, err := json.Marshal(job)
 	if err != nil {
 		return none, fmt.Errorf("call: encode job: %w", err)
 	}
-	a, err := CallRaw(ctx, js, db, kind, body, nil)
+	c, err := StartCall(ctx, js, db, kind, body, nil)
+	if err != nil {
+		return none, err
+	}
+	a, err := c.Wait(ctx)
 	if err != nil {
 		return none, err
 	}
@@ -59,44 +69,60 @@ func Call[J, R any](ctx context.Context, js jetstream.JetStream, db DB, kind Cal
 	return out, nil
 }
 
-// CallRaw is Call for a body as it will travel, with headers of its own; its Result is the stored JSON.
-func CallRaw(ctx context.Context, js jetstream.JetStream, db DB, kind Definition, body []byte, header map[string][]string) (Answer[json.RawMessage], error) {
-	var none Answer[json.RawMessage]
-	d, err := kind.define()
-	if err != nil {
-		return none, err
-	}
-	j, err := d.read(body, maxBody)
-	if err != nil {
-		return none, refused(err)
-	}
-	inbox := js.Conn().NewInbox()
-	answers, err := js.Conn().SubscribeSync(inbox)
-	if err != nil {
-		return none, fmt.Errorf("call: %w", err)
-	}
-	defer answers.Unsubscribe() //nolint:errcheck // the connection is closed, and the subscription with it
-	all := map[string][]string{headerReply: {inbox}}
-	for k, v := range header {
-		if !strings.EqualFold(k, headerReply) {
-			all[k] = v
-		}
-	}
-	p, err := PublishRaw(ctx, js, kind, body, all)
-	if err != nil {
-		return none, err
-	}
-	return (&call{kind: d.name, key: j.key, hash: j.hash, db: db, answers: answers, dropped: p.Outcome == Duplicate}).wait(ctx)
-}
+// StartedCall is a job that was published and whose answer is on its way. Wait ends it.
+type StartedCall struct {
+	Publication Publication
 
-// call is one job that is waited for.
-type call struct {
 	kind, key string
 	hash      []byte // of the content: another one under the same key is not ours
 	db        DB
 	answers   *nats.Subscription
-	dropped   bool // the stream had the message: no worker will see ours, and nobody answers it
 }
+
+// StartCall is the first half of Call, for a body as it will travel, with headers of its own: it blocks and fails as
+// PublishRaw does. A Settle-Reply among the headers is replaced. With a nil db and without a Nats-Msg-Id the message gets
+// an id of its own, because a message that the stream drops as a repeat is answered by nobody.
+func StartCall(ctx context.Context, js jetstream.JetStream, db DB, kind Definition, body []byte, header map[string][]string) (*StartedCall, error) {
+	d, err := kind.define()
+	if err != nil {
+		return nil, err
+	}
+	j, err := d.read(body, maxBody)
+	if err != nil {
+		return nil, refused(err)
+	}
+	c := &StartedCall{kind: d.name, key: j.key, hash: j.hash, db: db}
+	inbox := js.Conn().NewInbox()
+	if c.answers, err = js.Conn().SubscribeSync(inbox); err != nil {
+		return nil, fmt.Errorf("call: %w", err)
+	}
+	if c.Publication, err = PublishRaw(ctx, js, kind, body, callHeaders(header, inbox, db == nil)); err != nil {
+		c.end()
+		return nil, err
+	}
+	return c, nil
+}
+
+func callHeaders(given map[string][]string, inbox string, ownID bool) map[string][]string {
+	all := map[string][]string{headerReply: {inbox}}
+	for k, v := range given {
+		if !strings.EqualFold(k, headerReply) {
+			all[k] = v
+		}
+	}
+	if ownID && headers(all).Get(headerMessageID) == "" {
+		all[headerMessageID] = []string{"call-" + uuid.NewString()}
+	}
+	return all
+}
+
+// end is called once nobody waits any more.
+func (c *StartedCall) end() {
+	_ = c.answers.Unsubscribe() // else the connection is closed, and the subscription with it
+}
+
+// dropped: the stream had the message already. No worker will see ours, and nobody answers it.
+func (c *StartedCall) dropped() bool { return c.Publication.Outcome == Duplicate }
 
 // Looks at the task begin with callLook, and become rarer: the answer is the rule.
 const (
@@ -104,9 +130,15 @@ const (
 	callLookMax = 2 * time.Second
 )
 
-func (c *call) wait(ctx context.Context) (out Answer[json.RawMessage], err error) {
+// Wait waits for the answer, as Call does: until ctx ends, or at once with ErrUnanswered where none can come. It is called
+// once, also by who does not want to wait any more, with a ctx that has ended.
+func (c *StartedCall) Wait(ctx context.Context) (out Answer[json.RawMessage], err error) {
+	defer c.end()
+	if c.dropped() && c.db == nil {
+		return out, fmt.Errorf("call: %w: the stream had a message with this id, and only that one is answered", ErrUnanswered)
+	}
 	for pause := callLook; ; pause = min(2*pause, callLookMax) {
-		if c.db != nil && c.dropped || pause > callLook {
+		if c.db != nil && (c.dropped() || pause > callLook) {
 			if out, ok, err := c.look(ctx); ok || err != nil {
 				return out, err
 			}
@@ -116,34 +148,31 @@ func (c *call) wait(ctx context.Context) (out Answer[json.RawMessage], err error
 		cancel()
 		switch {
 		case err == nil:
-			return answerIn(m)
+			return c.answerIn(m)
 		case ctx.Err() != nil:
-			return out, fmt.Errorf("call: the job goes on: %w", context.Cause(ctx))
+			return out, fmt.Errorf("call: %w: %w", ErrUnanswered, context.Cause(ctx))
 		case !errors.Is(err, context.DeadlineExceeded):
-			return out, fmt.Errorf("call: the job goes on: wait for the answer: %w", err)
+			return out, fmt.Errorf("call: %w: wait for the answer: %w", ErrUnanswered, err)
 		}
 	}
 }
 
 // look reads the task. A task that is not there yet, or not over, is waited for; and so is a database that is away.
-func (c *call) look(ctx context.Context) (out Answer[json.RawMessage], over bool, err error) {
-	if c.db == nil {
-		return out, false, nil
-	}
+func (c *StartedCall) look(ctx context.Context) (out Answer[json.RawMessage], over bool, err error) {
 	t, err := idemstore.Outcome(ctx, c.db, c.kind, c.key, c.hash)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), err != nil && ctx.Err() == nil:
 		return out, false, nil
 	case err != nil:
-		return out, false, fmt.Errorf("call: the job goes on: %w", err)
+		return out, false, fmt.Errorf("call: %w: %w", ErrUnanswered, context.Cause(ctx))
 	case !t.Status.Final() && t.Status != idemstore.NeedsReview:
 		return out, false, nil
 	}
-	return Answer[json.RawMessage]{Status: t.Status, Result: t.Result, Replayed: c.dropped, TaskID: t.TaskID, Key: c.key}, true, nil
+	return Answer[json.RawMessage]{Status: t.Status, Result: t.Result, Replayed: c.dropped(), TaskID: t.TaskID, Key: c.key}, true, nil
 }
 
 // answerIn reads a worker's answer.
-func answerIn(m *nats.Msg) (out Answer[json.RawMessage], err error) {
+func (c *StartedCall) answerIn(m *nats.Msg) (out Answer[json.RawMessage], err error) {
 	h := headers(m.Header)
 	if h.Get(headerStatus) == statusRefused {
 		var r struct {
@@ -155,7 +184,7 @@ func answerIn(m *nats.Msg) (out Answer[json.RawMessage], err error) {
 		}
 		return out, &RefusedError{Reason: r.Reason, Detail: r.Detail}
 	}
-	out.Status, out.Key, out.Replayed = idemstore.Status(h.Get(headerStatus)), h.Get(headerKey), h.Get(headerReplayed) == "true"
+	out.Status, out.Key, out.Replayed = idemstore.Status(h.Get(headerStatus)), c.key, h.Get(headerReplayed) == "true"
 	if out.TaskID, err = strconv.ParseInt(h.Get(headerTask), 10, 64); err != nil {
 		return out, fmt.Errorf("call: read the answer: %w", err)
 	}

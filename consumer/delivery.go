@@ -54,6 +54,10 @@ func (d *delivery) handle(ctx context.Context) {
 	d.meta = meta
 	ctx, d.span = d.engine.startDelivery(ctx, d)
 	defer d.span.End()
+	if ignoresReply(d.msg.Headers()) {
+		d.span.SetAttributes(attribute.Bool(attrReplyIgnored, true))
+		d.log.InfoContext(ctx, "Settle-Reply ignored: no subject below _INBOX. or settle.reply. that can be used")
+	}
 	s := d.run(ctx)
 	if d.span.IsRecording() {
 		d.span.SetAttributes(attribute.String(attrVerb, s.verb.String()))
@@ -197,7 +201,7 @@ func (d *delivery) refuse(ctx context.Context, r idemstore.Refusal, cause error)
 		d.engine.alarm.raise(conflictAlert(d.kind.name, r.TaskID))
 	}
 	d.log.WarnContext(ctx, "message refused", "reason", string(reason), "detail", r.Detail)
-	return settlement{verb: term, reply: replyOfRefusal(r)}
+	return settlement{verb: term, reply: d.replyOfRefusal(r)}
 }
 
 // refusalReason is the reason of a refusal; an error that does not say is a malformed message.

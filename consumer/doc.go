@@ -57,6 +57,9 @@
 // want a task at once, and one of them gets it; and from its first committed claim on a job is never lost. Recovery has
 // at most half of a kind's slots, except where there is only one, which takes turns.
 //
+// Whoever asked for an answer (reply.go) gets it through the message, when that comes again. Only where the message is not in
+// its stream any more does recovery answer, from the row.
+//
 // A task that needs a person only because budget or age is used up is asked about once an hour, and never sent. A definite
 // answer closes it, if it is still as it was. Engine.Recover does all of this once, for a person.
 //

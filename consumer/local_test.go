@@ -310,7 +310,7 @@ func TestLocalRunsAgainAndFindsAnother(t *testing.T) {
 }
 
 // waitsForLock reports whether a session waits for another's transaction.
-func (b *localBench) waitsForLock() (waiting bool) {
+func (b *bench) waitsForLock() (waiting bool) {
 	err := b.pool.QueryRow(context.WithoutCancel(b.t.Context()), `select exists (select from pg_stat_activity
 		where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waiting)
 	return err == nil && waiting

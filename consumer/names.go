@@ -38,6 +38,8 @@ const (
 	attrStep        = "settle.step"
 	attrAct         = "settle.act"
 
+	attrReplyIgnored = "settle.reply_ignored"
+
 	attrSystem      = "messaging.system"
 	attrDestination = "messaging.destination.name"
 	attrOperation   = "messaging.operation.type"

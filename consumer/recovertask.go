@@ -46,10 +46,13 @@ func (d *delivery) takeUp(ctx context.Context, t idemstore.Task) taken {
 	//nolint:exhaustive // all others give no attempt
 	switch claimed.Found {
 	case idemstore.Perform, idemstore.Ask:
-		return takenBy(d.attempt(ctx, claimed, sent, job{}), d.outcome)
+		s := d.attempt(ctx, claimed, sent, job{})
+		d.replyWithoutMessage(ctx, &claimed.Task, s)
+		return takenBy(s, d.outcome)
 	case idemstore.Spent:
 		d.log.WarnContext(ctx, "parked: budget or age limit used up", "attempt", claimed.Task.Attempt, "failures", claimed.Task.Failures)
 		d.alert(claimed)
+		d.replyWithoutMessage(ctx, &claimed.Task, settlement{verb: term, reply: d.replyOf(&claimed.Task, claimed.Task.Status, nil, false)})
 		return taken{RecoverParked, "its budget or its age limit is used up"}
 	}
 	d.log.DebugContext(ctx, "not taken up", "found", string(claimed.Found))

@@ -158,7 +158,7 @@ func (r *relay) message(ctx context.Context, row idemstore.OutboxRow) (*nats.Msg
 	if row.Key != "" && !strings.ContainsAny(row.Key, "\r\n") {
 		m.Header.Set(headerKey, row.Key)
 	}
-	if row.Reply != "" {
+	if usableReply(row.Reply) != "" {
 		m.Header.Set(headerReply, row.Reply)
 	}
 	ctx, span := r.tracer.Start(ctx, spanPublish, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(attrs...))

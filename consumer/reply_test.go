@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -63,9 +62,149 @@ func TestReply(t *testing.T) {
 		t.Errorf("no key: %s, want %s", got, want)
 	}
 	b.awaitSettled()
-	b.ask(`{"order":"2"}`, "jobs.test.pay") // an answer there would be a job
-	b.awaitStatus("pay_2", idemstore.Finished)
+}
+
+// heard are the answers that have come to a subject by now, also those that are on their way from the bench's engines.
+type heard struct {
+	b       *bench
+	answers *nats.Subscription
+	subject string
+}
+
+func (b *bench) hear() *heard {
+	b.t.Helper()
+	h := &heard{b: b, subject: b.js.Conn().NewInbox()}
+	var err error
+	if h.answers, err = b.js.Conn().SubscribeSync(h.subject); err != nil {
+		b.t.Fatal(err)
+	}
+	return h
+}
+
+// none reports an answer that has come too early or once too often: what the engines have sent until now is here after
+// a round trip of the connection that they share with the test.
+func (h *heard) none(what string) {
+	h.b.t.Helper()
+	if err := h.b.js.Conn().Flush(); err != nil {
+		h.b.t.Fatal(err)
+	}
+	if m, err := h.answers.NextMsg(time.Nanosecond); err == nil {
+		h.b.t.Errorf("%s: answered %s %s", what, m.Header.Get("Settle-Status"), m.Data)
+	}
+}
+
+// next waits for an answer and returns its status, whether it is replayed, and its body.
+func (h *heard) next() string {
+	h.b.t.Helper()
+	m, err := h.answers.NextMsg(20 * time.Second)
+	if err != nil {
+		h.b.t.Fatalf("no answer: %v", err)
+	}
+	return fmt.Sprintf("%s replayed=%s %s", m.Header.Get("Settle-Status"), m.Header.Get("Settle-Replayed"), m.Data)
+}
+
+// An answer speaks of what is committed: while the save cannot commit there is none, though the effect has happened.
+func TestNoAnswerBeforeTheCommit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	entered, release := b.pay.hold()
+	b.run()
+	h := b.hear()
+	b.ask(plainJob, h.subject)
+	await(t, entered, "the charge is on its way")
+	tx, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	if _, err := tx.Exec(t.Context(), `select from settle.tasks for update`); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if !eventually(t, 20*time.Second, b.waitsForLock) {
+		t.Fatal("the save never came to the row")
+	}
+	h.none("before the commit")
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := h.next(), `finished replayed=false {"id":"pay_1"}`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if task, err := b.store.Find(t.Context(), b.kind.Name, "pay_1"); err != nil || task.Status != idemstore.Finished {
+		t.Errorf("answered while the task is %s (%v)", task.Status, err)
+	}
+}
+
+// Each way in which a job ends is told once, and a repeat is told the same. What is not over is not told.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		set  func(p *payProvider)
+		want string // status and body
+	}{
+		"done":               {func(*payProvider) {}, `finished replayed=%v {"id":"pay_1"}`},
+		"declined":           {func(p *payProvider) { p.then(told(402, "pay_9")) }, `failed replayed=%v {"id":"pay_9"}`},
+		"needs a person":     {func(p *payProvider) { p.then(status(409)) }, `needs_review replayed=%v null`},
+		"unknown, and found": {func(p *payProvider) { p.then(p.effectThen(noAnswer)) }, `finished replayed=%v {"id":"pay_1"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			c.set(b.pay)
+			b.run()
+			h := b.hear()
+			for _, replayed := range []bool{false, true} {
+				b.ask(plainJob, h.subject)
+				if got, want := h.next(), fmt.Sprintf(c.want, replayed); got != want {
+					t.Errorf("%s, want %s", got, want)
+				}
+				b.awaitSettled()
+				h.none("a second time")
+			}
+		})
+	}
+}
+
+// The result outlives its row's heavy columns, and a local job answers as any other.
+func TestAnswersOfArchivedAndLocalJobs(t *testing.T) {
+	t.Parallel()
+	b := newLocalBench(t)
+	b.start()
+	h := b.hear()
+	b.ask(plainJob, h.subject)
+	if got, want := h.next(), `finished replayed=false {"id":"note of attempt 1"}`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	b.exec(`update settle.tasks set expires_at = clock_timestamp() - interval '1 hour'`)
+	if done, err := b.store.Archive(t.Context(), idemstore.Slice{}); err != nil || done.Tasks != 1 {
+		t.Fatalf("archived %d tasks (%v)", done.Tasks, err)
+	}
+	b.ask(plainJob, h.subject)
+	if got, want := h.next(), `finished replayed=true {"id":"note of attempt 1"}`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// Who asked and went away before the end is missed by nobody.
+func TestACallerThatGoesAway(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	entered, release := b.pay.hold()
+	b.run()
+	gone, stays := b.hear(), b.hear()
+	b.ask(plainJob, gone.subject)
+	await(t, entered, "the charge is on its way")
+	if err := gone.answers.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	b.awaitStatus("pay_1", idemstore.Finished)
 	b.awaitSettled()
+	b.ask(plainJob, stays.subject)
+	if got, want := stays.next(), `finished replayed=true {"id":"pay_1"}`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
 }
 
 // Two callers of one job that is under way hear the same soon after its end.
@@ -94,45 +233,5 @@ func TestDuplicateHearsWhenTheFirstEnds(t *testing.T) {
 	}
 	if got, want := nextOfSecond(), `test.pay pay_1 task 1 finished replayed=true {"id":"pay_1"}`; got != want {
 		t.Errorf("second: %s, want %s", got, want)
-	}
-}
-
-func TestCall(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.run()
-	for n, replayed := range []bool{false, true} { // the second is dropped by the stream, so only the table can tell
-		a, err := Call(t.Context(), b.js, b.pool, b.kind, orderJob("1"))
-		if err != nil || a.Status != idemstore.Finished || a.Result.ID != "pay_1" || a.Replayed != replayed || a.TaskID != 1 || a.Key != "pay_1" {
-			t.Errorf("call %d: %+v (%v)", n+1, a, err)
-		}
-	}
-	var refused *RefusedError
-	if _, err := Call(t.Context(), b.js, b.pool, b.kind, payJob{}); !errors.As(err, &refused) {
-		t.Errorf("a job without a key: %v", err)
-	}
-	other := orderJob("1")
-	other.Note = "other"
-	if _, err := Call(t.Context(), b.js, b.pool, b.kind, other); !errors.As(err, &refused) || refused.Reason != idemstore.Conflict {
-		t.Errorf("other content under the same key: %v", err)
-	}
-}
-
-// An answer that never comes is read from the table; without a worker the caller's own limit ends the wait.
-func TestCallReadsTheTask(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	if err := EnsureStreams(t.Context(), b.js, Config{}); err != nil {
-		t.Fatal(err)
-	}
-	limited, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if _, err := Call(limited, b.js, b.pool, b.kind, orderJob("1")); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("without a worker: %v", err)
-	}
-	b.insert(b.kind, `{"order":"2"}`, map[string]string{"status": `'finished'`, "finished_at": "now()", "result": `'{"id":"pay_2"}'`})
-	a, err := Call(t.Context(), b.js, b.pool, b.kind, orderJob("2"))
-	if err != nil || a.Result.ID != "pay_2" {
-		t.Errorf("%+v (%v)", a, err)
 	}
 }

@@ -228,15 +228,6 @@ func originTrace(h nats.Header) string {
 	return parent
 }
 
-// replySubject is the subject that wants the result, if it is one that may be used.
-func replySubject(h nats.Header) string {
-	s := headers(h).Get(headerReply)
-	if strings.HasPrefix(s, "_INBOX.") || strings.HasPrefix(s, "settle.reply.") {
-		return s
-	}
-	return ""
-}
-
 // endSpan ends a span, with the error if there is one. A panic brings its stack, never its value.
 func endSpan(span trace.Span, err error) {
 	if err != nil {

@@ -69,9 +69,11 @@ with ` + actHeld + `, changed as (
 )
 select ` + taskColumns + ` from changed t`
 
-// actDue starts a task over: its budget is given back, $8 is its new age limit, and it is due now.
+// actDue starts a task over: its budget is given back, $8 is its new age limit, and it is due now. Who waited for an answer
+// got one when the task was parked or failed.
 const actDue = `failures = 0, give_up_at = h.at + $8::bigint * interval '1 microsecond', next_attempt_at = h.at,
-    review_cause = null, result = null, result_altered = false, finished_at = null, expires_at = null`
+    review_cause = null, result = null, result_altered = false, finished_at = null, expires_at = null,
+    reply_subject = case when h.status in ('needs_review', 'failed') then '' else t.reply_subject end`
 
 // retryTask lets a task be attempted once more: $9 permits one resend that does not rest on the provider's key. A failed
 // task that was never sent anywhere gets the moment as its first send: nothing can have left before.

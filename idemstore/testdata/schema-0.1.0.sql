@@ -68,7 +68,7 @@ create table if not exists settle.tasks (
   stream           text not null default '',
   stream_sequence  bigint not null default 0,
   stored_at        timestamptz,            -- when the stream stored the message
-  reply_subject    text not null default '',
+  reply_subject    text not null default '', -- whom to answer if the message is gone; empty where nobody waits any more
   origin_trace     text not null default '', -- traceparent of the publisher, or of the first delivery
   last_trace       text not null default '', -- traceparent of the latest attempt
 
@@ -189,7 +189,8 @@ create table if not exists settle.outbox (
 
 -- Enqueues a job in the caller's own transaction, from any language: rolled back, nothing is published; committed, it is
 -- published even if the caller dies. The body is kept byte for byte, so pass text, not jsonb. A job that no worker
--- would accept is found when it arrives, as if it had been published by hand.
+-- would accept is found when it arrives, as if it had been published by hand. reply is the subject that the answer goes
+-- to, once the job is over; trace is a traceparent.
 create or replace function settle.enqueue(kind text, body text, reply text default '', trace text default '')
 returns bigint language plpgsql as $$
 declare
@@ -205,6 +206,11 @@ begin
   if octet_length(body) > 262144 then
     raise exception 'settle.enqueue: the body of kind % has % bytes; the limit is 262144', kind, octet_length(body)
       using errcode = '22023';
+  end if;
+  if reply <> '' and (octet_length(reply) > 256 or reply !~ '^(_INBOX|settle\.reply)\.'
+      or reply collate "C" ~ '[^[:graph:]]|[*>]|\.\.|\.$') then
+    raise exception 'settle.enqueue: an answer to % cannot be sent', quote_literal(left(reply, 300))
+      using errcode = '22023', hint = 'a subject below _INBOX. or settle.reply., without wildcards';
   end if;
   insert into settle.outbox (name, subject, payload, reply, trace)
   values (gen_random_uuid()::text, 'jobs.' || kind, convert_to(body, 'UTF8'), coalesce(reply, ''), coalesce(trace, ''))

@@ -1,0 +1,94 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+func TestCall(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.run()
+	for n, replayed := range []bool{false, true} { // the second is dropped by the stream, so only the table can tell
+		a, err := Call(t.Context(), b.js, b.pool, b.kind, orderJob("1"))
+		if err != nil || a.Status != idemstore.Finished || a.Result.ID != "pay_1" || a.Replayed != replayed || a.TaskID != 1 || a.Key != "pay_1" {
+			t.Errorf("call %d: %+v (%v)", n+1, a, err)
+		}
+	}
+	var refused *RefusedError
+	if _, err := Call(t.Context(), b.js, b.pool, b.kind, payJob{}); !errors.As(err, &refused) {
+		t.Errorf("a job without a key: %v", err)
+	}
+	other := orderJob("1")
+	other.Note = "other"
+	if _, err := Call(t.Context(), b.js, b.pool, b.kind, other); !errors.As(err, &refused) || refused.Reason != idemstore.Conflict {
+		t.Errorf("other content under the same key: %v", err)
+	}
+}
+
+// Without a database a repeat is answered by a worker: its message has an id of its own, so that the stream keeps it. With an
+// id that the stream has seen nobody answers, and that is said at once.
+func TestCallWithoutDatabase(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.run()
+	for n, replayed := range []bool{false, true} {
+		a, err := Call(t.Context(), b.js, nil, b.kind, orderJob("1"))
+		if err != nil || a.Status != idemstore.Finished || a.Result.ID != "pay_1" || a.Replayed != replayed {
+			t.Errorf("call %d: %+v (%v)", n+1, a, err)
+		}
+	}
+	own := map[string][]string{"Nats-Msg-Id": {"mine"}, "settle-reply": {"_INBOX.stolen"}}
+	for n, want := range []error{nil, ErrUnanswered} {
+		c, err := StartCall(t.Context(), b.js, nil, b.kind, []byte(plainJob), own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Wait(t.Context()); !errors.Is(err, want) {
+			t.Errorf("call %d with an id of the caller's: %v, want %v", n+1, err, want)
+		}
+	}
+}
+
+// Who stops to wait is told that the job goes on, and by what it can be found.
+func TestCallGivesUp(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c, err := StartCall(t.Context(), b.js, b.pool, b.kind, []byte(plainJob), nil)
+	if err != nil || c.Publication.Outcome != Stored || c.Publication.Sequence != 1 || c.Publication.Key != "pay_1" {
+		t.Fatalf("%+v (%v)", c.Publication, err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Wait(over); !errors.Is(err, ErrUnanswered) || !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting no more: %v", err)
+	}
+	b.run()
+	b.awaitStatus("pay_1", idemstore.Finished)
+	b.awaitSettled()
+}
+
+// An answer that never comes is read from the table; without a worker the caller's own limit ends the wait.
+func TestCallReadsTheTask(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if err := EnsureStreams(t.Context(), b.js, Config{}); err != nil {
+		t.Fatal(err)
+	}
+	limited, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := Call(limited, b.js, b.pool, b.kind, orderJob("1")); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrUnanswered) {
+		t.Errorf("without a worker: %v", err)
+	}
+	b.insert(b.kind, `{"order":"2"}`, map[string]string{"status": `'finished'`, "finished_at": "now()", "result": `'{"id":"pay_2"}'`})
+	limited, cancel = context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	a, err := Call(limited, b.js, b.pool, b.kind, orderJob("2"))
+	if err != nil || a.Result.ID != "pay_2" {
+		t.Errorf("%+v (%v)", a, err)
+	}
+}
