@@ -17,6 +17,11 @@ const (
 	exitFailed  = 1 // it did not work
 	exitUsage   = 2 // wrong use or configuration: trying again cannot help
 	exitNotHeld = 3 // it ran, and what it checked does not hold
+
+	// Of publish --wait. Where several fit, the smallest of all codes counts.
+	exitJobFailed = 4 // a job ended as failed
+	exitReview    = 5 // a job needs a person
+	exitPending   = 6 // a job has no result yet; it goes on
 )
 
 // exitError carries the exit code that an error stands for.

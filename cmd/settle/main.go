@@ -1,7 +1,8 @@
 // Settle takes jobs from NATS JetStream, makes the external effect of each job happen once per business key, stores
 // the result in Postgres, and only then acks.
 //
-// Exit codes: 0 done, 1 failed, 2 wrong use or configuration, 3 a check did not hold.
+// Exit codes: 0 done, 1 failed, 2 wrong use or configuration, 3 a check did not hold; of publish --wait also 4 a job
+// failed, 5 one needs a person, 6 one has no result yet.
 package main
 
 import (

@@ -20,8 +20,8 @@ import (
 const publishDeadline = 10 * time.Second // for one job's confirmation, also after Ctrl-C
 
 func publishCommand() *cli.Command {
-	flags := append(natsFlags(), replicasFlag(), logFlag(), jsonFlag(),
-		&cli.StringFlag{Name: "kind", Usage: "publish every line as the body of a job of this `KIND`"})
+	flags := append(append(natsFlags(), replicasFlag(), logFlag(), jsonFlag(),
+		&cli.StringFlag{Name: "kind", Usage: "publish every line as the body of a job of this `KIND`"}), waitFlags()...)
 	return &cli.Command{
 		Name:      "publish",
 		Usage:     "publish jobs, one JSON object per line",
@@ -33,7 +33,11 @@ byte for byte. Publishing the same job again is harmless.
 Shows its progress on standard error if that is a terminal and --json is not given.
 
 Outcomes: stored; duplicate (the stream had it already); unknown (not confirmed: publish it again); refused.
-Exit code 1 if any job was refused or is unknown.`,
+Exit code 1 if any job was refused or is unknown.
+
+With --wait it also waits for the result of each job and prints it; a job that was done before answers with its stored
+result. Exit code 4 if a job failed for good, 5 if one needs a person, 6 if one has no result yet; the smallest that
+fits. Ctrl-C ends the waiting: what was published is in the queue and goes on.`,
 		Flags:  flags,
 		Action: action(0, -1, publish),
 	}
@@ -72,8 +76,18 @@ func publish(ctx context.Context, cmd *cli.Command) error {
 	if err := consumer.EnsureStreams(ctx, js, consumer.Config{Replicas: cmd.Int("replicas"), Logger: log}); err != nil {
 		return err
 	}
+	db, err := openAnswers(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	if db != nil {
+		defer db.Close()
+	}
 	p := publisher{kinds: known, only: cmd.String("kind"), send: sender(js)}
 	out := newReport(cmd.Root().Writer, cmd.Bool("json"))
+	if cmd.IsSet("wait") {
+		p.send, out.waits = caller(js, answersIn(db), cmd.Duration("wait")), true
+	}
 	if !cmd.Bool("json") && isTerminal(os.Stderr) {
 		out.progress = newProgress(os.Stderr, sizeOf(inputs))
 	}
@@ -125,24 +139,31 @@ func openInputs(cmd *cli.Command) (inputs []input, closeAll func(), err error) {
 	return inputs, closeAll, nil
 }
 
-// sender publishes one job and says what came of it. It goes on after ctx has ended, for as long as it takes to
-// know the outcome: a job that was sent must not be reported as unknown because somebody pressed Ctrl-C.
-func sender(js jetstream.JetStream) func(context.Context, consumer.Definition, job) answer {
+// sendFunc publishes one job and says what came of it.
+type sendFunc func(context.Context, consumer.Definition, job) answer
+
+// sender publishes. It goes on after ctx has ended, for as long as it takes to know the outcome: a job that was sent must
+// not be reported as unknown because somebody pressed Ctrl-C.
+func sender(js jetstream.JetStream) sendFunc {
 	return func(ctx context.Context, def consumer.Definition, j job) answer {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishDeadline)
 		defer cancel()
-		published, err := consumer.PublishRaw(ctx, js, def, j.Body, j.Headers)
-		var refused *consumer.RefusedError
-		switch {
-		case errors.As(err, &refused):
-			return refusal(refused.Reason, refused.Detail)
-		case err != nil:
-			return answer{Outcome: consumer.NotKnown.String(), Reason: "unconfirmed", Detail: err.Error()}
-		case published.Outcome == consumer.NotKnown:
-			return answer{Outcome: published.Outcome.String(), Reason: "unconfirmed"}
-		}
-		return answer{Outcome: published.Outcome.String(), Sequence: published.Sequence}
+		return answerOf(consumer.PublishRaw(ctx, js, def, j.Body, j.Headers))
 	}
+}
+
+// answerOf says what came of a publish.
+func answerOf(published consumer.Publication, err error) answer {
+	var refused *consumer.RefusedError
+	switch {
+	case errors.As(err, &refused):
+		return refusal(refused.Reason, refused.Detail)
+	case err != nil:
+		return answer{Outcome: consumer.NotKnown.String(), Reason: "unconfirmed", Detail: err.Error()}
+	case published.Outcome == consumer.NotKnown:
+		return answer{Outcome: published.Outcome.String(), Reason: "unconfirmed"}
+	}
+	return answer{Outcome: published.Outcome.String(), Sequence: published.Sequence}
 }
 
 func refusal(reason idemstore.Reason, detail string) answer {

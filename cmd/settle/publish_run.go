@@ -27,6 +27,14 @@ type answer struct {
 	Reason   string `json:"reason,omitempty"`
 	Detail   string `json:"detail,omitempty"`
 
+	// With --wait, of a job that was published.
+	Kind     string           `json:"kind,omitempty"`
+	Key      string           `json:"key,omitempty"`
+	Status   idemstore.Status `json:"status,omitempty"` // of the task, or pending
+	Task     int64            `json:"task,omitempty"`
+	Replayed *bool            `json:"replayed,omitempty"`
+	Result   json.RawMessage  `json:"result,omitempty"`
+
 	size int // of the line
 }
 
@@ -34,7 +42,7 @@ type answer struct {
 type publisher struct {
 	kinds map[string]consumer.Definition
 	only  string // the kind of all lines; empty where each names its own
-	send  func(context.Context, consumer.Definition, job) answer
+	send  sendFunc
 }
 
 // run reads until the inputs or ctx end, waits for what is under way, and returns an error if any job was refused,
@@ -52,7 +60,10 @@ func (p *publisher) run(ctx context.Context, inputs []input, out *report) error 
 			printing = err
 		}
 	}
-	return errors.Join(<-read, printing, out.end())
+	if err := errors.Join(<-read, printing); err != nil {
+		return errors.Join(&exitError{exitFailed, err}, out.end())
+	}
+	return out.end()
 }
 
 // dispatch starts one goroutine per line and passes on where its answer will appear, in the order of the lines.
@@ -101,12 +112,14 @@ type report struct {
 	w      io.Writer
 	json   *json.Encoder // nil: plain text
 	counts map[string]int
+	waits  bool // for the ends of jobs
+	ends   ends
 
 	progress *progress // nil: none is shown
 }
 
 func newReport(w io.Writer, asJSON bool) *report {
-	r := &report{w: w, counts: map[string]int{}}
+	r := &report{w: w, counts: map[string]int{}, ends: ends{}}
 	if asJSON {
 		r.json = json.NewEncoder(w)
 	}
@@ -115,38 +128,56 @@ func newReport(w io.Writer, asJSON bool) *report {
 
 func (r *report) add(a answer) error {
 	r.counts[a.Outcome]++
+	if a.Status != "" {
+		r.ends[a.Status]++
+	}
 	defer r.progress.done(a.size)
 	if r.json != nil {
 		return r.json.Encode(a)
 	}
-	if a.Reason == "" {
+	if a.Reason == "" && a.Status == "" {
 		return nil
 	}
 	where := fmt.Sprintf("line %d", a.Line)
 	if a.File != "" {
 		where = printable(a.File) + ": " + where
 	}
-	text := fmt.Sprintf("%s: %s (%s)", where, a.Outcome, a.Reason)
-	if a.Detail != "" {
-		text += ": " + printable(a.Detail)
-	}
 	r.progress.clear()
-	_, err := fmt.Fprintln(r.w, text)
+	_, err := fmt.Fprintln(r.w, where+": "+a.text())
 	return err
 }
 
-// end prints the totals and makes refused and unknown jobs an error.
+// text is what a person reads of a line that there is something to say about.
+func (a answer) text() string {
+	if a.Status != "" {
+		return a.inWords()
+	}
+	text := fmt.Sprintf("%s (%s)", a.Outcome, a.Reason)
+	if a.Detail != "" {
+		text += ": " + printable(a.Detail)
+	}
+	return text
+}
+
+// end prints the totals. Refused and unknown jobs are an error, and so are those that were waited for and are not done.
 func (r *report) end() error {
 	r.progress.end()
-	stored, duplicate := r.counts[consumer.Stored.String()], r.counts[consumer.Duplicate.String()]
 	unknown, refused := r.counts[consumer.NotKnown.String()], r.counts[outcomeRefused]
 	if r.json == nil {
-		if _, err := fmt.Fprintf(r.w, "%d stored, %d duplicate, %d unknown, %d refused\n", stored, duplicate, unknown, refused); err != nil {
+		if _, err := fmt.Fprintf(r.w, "%s, %d unknown, %d refused\n", r.published(), unknown, refused); err != nil {
 			return err
 		}
 	}
 	if unknown+refused > 0 {
-		return fmt.Errorf("publish: %d jobs were refused and %d are unknown", refused, unknown)
+		return &exitError{exitFailed, fmt.Errorf("publish: %d jobs were refused and %d are unknown%s", refused, unknown, r.ends.rest())}
 	}
-	return nil
+	return r.ends.err()
+}
+
+// published counts the jobs that are in the stream, or were.
+func (r *report) published() string {
+	if r.waits {
+		return r.ends.String()
+	}
+	return fmt.Sprintf("%d stored, %d duplicate", r.counts[consumer.Stored.String()], r.counts[consumer.Duplicate.String()])
 }

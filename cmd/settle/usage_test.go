@@ -151,6 +151,8 @@ func TestWrongUseExitsWith2AndOneLine(t *testing.T) {
 		"pause why":             {servers, []string{"pause", "payment.charge"}, []string{"--reason"}},
 		"pause for a blank":     {servers, []string{"pause", "payment.charge", "--reason", " "}, []string{"--reason"}},
 		"resume why":            {servers, []string{"resume", "payment.charge"}, []string{"--reason"}},
+		"wait for nothing":      {servers, []string{"publish", "--wait=0s"}, []string{"wait", "at most 24h"}},
+		"wait soon":             {servers, []string{"publish", "--wait=soon"}, []string{"wait", "soon"}},
 		"missing input":         {servers, []string{"publish", "no-such-file"}, []string{"no-such-file"}},
 	} {
 		t.Run(name, func(t *testing.T) {
