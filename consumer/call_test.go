@@ -42,7 +42,7 @@ func TestCallWithoutDatabase(t *testing.T) {
 			t.Errorf("call %d: %+v (%v)", n+1, a, err)
 		}
 	}
-	own := map[string][]string{"Nats-Msg-Id": {"mine"}, "settle-reply": {"_INBOX.stolen"}}
+	own := map[string][]string{"nats-msg-id": {"mine"}, "settle-reply": {"_INBOX.stolen"}}
 	for n, want := range []error{nil, ErrUnanswered} {
 		c, err := StartCall(t.Context(), b.js, nil, b.kind, []byte(plainJob), own)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -102,6 +103,9 @@ func refused(err error) error {
 func messageOf(ctx context.Context, d *definition, j job, header map[string][]string) *nats.Msg {
 	m := &nats.Msg{Subject: subject(d.name), Data: j.payload, Header: nats.Header{}}
 	for k, v := range header {
+		if strings.EqualFold(k, headerMessageID) {
+			k = headerMessageID // the server knows only this spelling
+		}
 		m.Header[k] = v
 	}
 	if headers(m.Header).Get(headerMessageID) == "" {
