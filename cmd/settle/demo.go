@@ -29,7 +29,8 @@ func demoCommand() *cli.Command {
 		Description: `Starts a PostgreSQL, a JetStream, the stand-in provider and two worker processes of its own (DATABASE_URL and
 NATS_URL are ignored), publishes charges and reports with duplicates, and contact events in any order, kills and freezes
 workers in mid-call, lets calls time out after the effect, and then reads the provider's own tables. Exit code 0: one
-effect for each key, nothing lost, nothing pending, each contact as its newest event says. Exit code 3: that does not hold. Ctrl-C stops every process.`,
+effect for each key, nothing lost, nothing pending, one event and one receipt for each charge, each contact as its newest event says.
+Exit code 3: that does not hold. Ctrl-C stops every process.`,
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "jobs", Usage: "business keys, at least " + fmt.Sprint(demo.LeastJobs), Value: defaultDemoJobs},
 			&cli.Uint64Flag{Name: "seed", Usage: "the same seed gives the same story", DefaultText: "random"},
@@ -126,9 +127,12 @@ func demoDefinitions(o handlerOptions) ([]consumer.Definition, error) {
 	if err != nil {
 		return nil, err
 	}
+	charge := o.charge()
+	charge.Receipts = true
 	return []consumer.Definition{
-		demo.Kind(handlers.Charge(api, o.charge())),
+		demo.Kind(handlers.Charge(api, charge)),
 		demo.Kind(handlers.Report(api, o.report())),
 		handlers.Contact(handlers.ContactOptions{}),
+		handlers.Receipt(handlers.ReceiptOptions{}),
 	}, nil
 }

@@ -42,7 +42,7 @@ func TestDemoProvesItself(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatalf("%v in %s", err, out)
 	}
-	if !r.OK || r.Kills != 2 || r.Timeouts != 2 || len(r.Kinds) != 3 || r.Stale == 0 {
+	if !r.OK || r.Kills != 2 || r.Timeouts != 2 || len(r.Kinds) != 3 || r.Stale == 0 || r.Chain != (demo.Chain{Charges: 30, Events: 30, Receipts: 30}) {
 		t.Errorf("report %+v", r)
 	}
 	for _, k := range r.Kinds {

@@ -45,8 +45,9 @@ type fault struct{ key, what string }
 
 func (f fault) String() string { return f.key + " " + f.what }
 
-// prove checks the claim of the run: one effect per key, nothing lost, nothing pending, each contact as its newest
-// event says. It reads the provider's tables, the task rows and the local rows.
+// prove checks the claim of the run: one effect per key, nothing lost, nothing pending, one event and one receipt for each
+// charge, each contact as its newest event says. It reads the provider's tables, the task rows, the local rows and the
+// stream of events.
 func (s *stage) prove(ctx context.Context, jobs []job) (faults []fault, err error) {
 	done, err := s.effects(ctx)
 	if err != nil {
@@ -56,6 +57,11 @@ func (s *stage) prove(ctx context.Context, jobs []job) (faults []fault, err erro
 	if err != nil {
 		return nil, err
 	}
+	links, err := s.chains(ctx, done)
+	if err != nil {
+		return nil, err
+	}
+	faults = brokenChains(links)
 	for _, j := range jobs {
 		if what := wrong(j, done[effectOf{j.kind, j.id}], tasks[j.key]); what != "" {
 			faults = append(faults, fault{j.key, what})

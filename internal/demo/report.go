@@ -19,6 +19,7 @@ type Report struct {
 	Timeouts int          `json:"timeouts"`
 	Frozen   int          `json:"frozen"`
 	Stale    int          `json:"stale"` // contact events that came after a newer one
+	Chain    Chain        `json:"chain"` // each link once for each charge
 	Seed     uint64       `json:"seed"`
 	Broken   []string     `json:"broken"`           // what does not hold, by key
 	Traces   string       `json:"traces,omitempty"` // where Jaeger shows a job whose worker was killed
@@ -51,7 +52,11 @@ func (r *Report) count(ctx context.Context, s *stage, jobs []job, p *publisher) 
 	if err != nil {
 		return err
 	}
-	r.Stale = stale
+	links, err := s.chains(ctx, done)
+	if err != nil {
+		return err
+	}
+	r.Stale, r.Chain = stale, chainOf(links)
 	for _, kind := range allKinds {
 		k := KindReport{Kind: kind, Keys: count(jobs, func(j job) bool { return j.kind == kind })}
 		k.Published, k.Duplicates = p.totals(kind)
@@ -132,6 +137,8 @@ func (r Report) verdict(w io.Writer) {
 		keys += k.Keys
 	}
 	fmt.Fprintf(w, "\nChecked in the provider's own tables: %d keys, %d effects, each exactly once.\n", keys, keys)
+	fmt.Fprintf(w, "Checked link by link: %d charges, %d events that tell of them, %d receipts; each follows once from the one before.\n",
+		r.Chain.Charges, r.Chain.Events, r.Chain.Receipts)
 	fmt.Fprintf(w, "Checked in the local rows: %d contacts, each as its newest event says; %d events, each recorded once, %d of them as too old.\n",
 		contacts.Effects, contacts.Keys, r.Stale)
 	fmt.Fprintf(w, "Nothing lost, nothing pending, every charge booked once. (seed %d, %.1f s)\n", r.Seed, r.Seconds)

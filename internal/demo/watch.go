@@ -40,8 +40,8 @@ func (s *stage) restLimit() time.Duration {
 	return restLimit
 }
 
-// look reads the state once and shows it. At rest all jobs are final, nothing is in the stream, and the frozen
-// worker has been woken.
+// look reads the state once and shows it. At rest all jobs are final, what follows from them is published, nothing is in
+// the stream, and the frozen worker has been woken.
 func (s *stage) look(ctx context.Context, jobs []job, p *publisher, n int) (resting bool, err error) {
 	kills, err := s.workers.state()
 	if err != nil {
@@ -64,6 +64,10 @@ func (s *stage) look(ctx context.Context, jobs []job, p *publisher, n int) (rest
 			}
 		}
 	}
+	unpublished, err := s.store.OutboxState(ctx) // before the stream is looked at: what is published is there
+	if err != nil {
+		return false, err
+	}
 	left, err := s.waiting(ctx)
 	if err != nil {
 		return false, err
@@ -76,7 +80,7 @@ func (s *stage) look(ctx context.Context, jobs []job, p *publisher, n int) (rest
 	}
 	s.line(fmt.Sprintf("published %d · done %d/%d · attempts %d · duplicates stopped %d · in the stream %d · workers killed %d",
 		sent, done, len(jobs), attempts, duplicates, left, kills), n%20 == 0)
-	return done == len(jobs) && left == 0 && s.woken, nil
+	return done == len(jobs) && unpublished.Rows == 0 && left == 0 && s.woken, nil
 }
 
 // line shows the progress: rewritten in place on a terminal, else now and then.
