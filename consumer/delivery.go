@@ -169,7 +169,7 @@ func (d *delivery) answer(ctx context.Context, c idemstore.Claimed) settlement {
 	if c.Found == idemstore.Busy && d.waitsForAnswer() {
 		wait = min(wait, d.kind.policy.delay(waitShort, counts{jitter: rand.Float64()}))
 	}
-	return settlement{verb: a.verb, delay: wait, reply: d.replyOf(&c.Task, c.Task.Status, c.Task.Result, true)}
+	return settlement{verb: a.verb, delay: wait, reply: d.replyOf(&c.Task, c.Task.Status, c.Task.Result, c.Found != idemstore.Spent)}
 }
 
 // alert calls a person about what a claim found.

@@ -166,6 +166,21 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// A claim that parks a task is its end, and not a repeat of it.
+func TestAnswerOfAClaimThatParks(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.insert(b.kind, plainJob, and(oldRow, "give_up_at", hoursAgo(1)))
+	b.run()
+	h := b.hear()
+	for _, replayed := range []bool{false, true} {
+		b.ask(plainJob, h.subject)
+		if got, want := h.next(), fmt.Sprintf("needs_review replayed=%v null", replayed); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 // The result outlives its row's heavy columns, and a local job answers as any other.
 func TestAnswersOfArchivedAndLocalJobs(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -201,4 +202,24 @@ func TestPublishWaitNeedsADatabaseThatIsThere(t *testing.T) {
 		t.Errorf("shows a password: %s", &w.err)
 	}
 	startWaiting(t, env, charge(1)).exits(exitDone) // without --wait it is not used
+}
+
+// The README's example prints what it shows, and its exit codes are those of the program.
+func TestPublishWaitOfTheREADME(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := fmt.Sprintf("exit code is %d if a job failed for good, %d if one needs a person, %d if one has no result yet", exitJobFailed, exitReview, exitPending)
+	if !strings.Contains(string(text), codes) {
+		t.Errorf("the README does not say: %s", codes)
+	}
+	env := servers(t)
+	start(t, env, "work").await(`"msg":"serving"`)
+	shown := regexp.MustCompile(`(?m)^    \$ .* settle publish .*--wait\n(?:    .*\n)+`).FindAllString(string(text), -1)
+	if len(shown) != 1 {
+		t.Fatalf("%d examples", len(shown))
+	}
+	runConsole(t, env, strings.ReplaceAll("\n"+shown[0], "\n    ", "\n")[1:])
 }
