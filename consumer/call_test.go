@@ -13,19 +13,21 @@ func TestCall(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.run()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
 	for n, replayed := range []bool{false, true} { // the second is dropped by the stream, so only the table can tell
-		a, err := Call(t.Context(), b.js, b.pool, b.kind, orderJob("1"))
+		a, err := Call(ctx, b.js, b.pool, b.kind, orderJob("1"))
 		if err != nil || a.Status != idemstore.Finished || a.Result.ID != "pay_1" || a.Replayed != replayed || a.TaskID != 1 || a.Key != "pay_1" {
 			t.Errorf("call %d: %+v (%v)", n+1, a, err)
 		}
 	}
 	var refused *RefusedError
-	if _, err := Call(t.Context(), b.js, b.pool, b.kind, payJob{}); !errors.As(err, &refused) {
+	if _, err := Call(ctx, b.js, b.pool, b.kind, payJob{}); !errors.As(err, &refused) {
 		t.Errorf("a job without a key: %v", err)
 	}
 	other := orderJob("1")
 	other.Note = "other"
-	if _, err := Call(t.Context(), b.js, b.pool, b.kind, other); !errors.As(err, &refused) || refused.Reason != idemstore.Conflict {
+	if _, err := Call(ctx, b.js, b.pool, b.kind, other); !errors.As(err, &refused) || refused.Reason != idemstore.Conflict {
 		t.Errorf("other content under the same key: %v", err)
 	}
 }
