@@ -109,9 +109,11 @@ func (a answer) with(result consumer.Answer[json.RawMessage], err error) answer 
 	case errors.As(err, &refused): // by a worker, which has kept the message
 		a.Outcome, a.Reason, a.Detail = outcomeRefused, string(refused.Reason), refused.Detail
 	case errors.Is(err, errWaited):
-		a.Status, a.Reason, a.Detail = statusPending, "timeout", "no answer in time"
+		a.Status, a.Reason = statusPending, "timeout"
+	case errors.Is(err, context.Canceled):
+		a.Status, a.Reason = statusPending, "stopped"
 	case err != nil:
-		a.Status, a.Reason, a.Detail = statusPending, "stopped", err.Error()
+		a.Status, a.Reason, a.Detail = statusPending, "unanswered", err.Error()
 	default:
 		a.Status, a.Task, a.Replayed, a.Result = result.Status, result.TaskID, &result.Replayed, result.Result
 	}
@@ -122,7 +124,11 @@ func (a answer) with(result consumer.Answer[json.RawMessage], err error) answer 
 func (a answer) inWords() string {
 	name := printable(a.Kind + "/" + a.Key)
 	if a.Status == statusPending {
-		return fmt.Sprintf("pending (%s): %s stays in the queue and goes on", a.Reason, name)
+		text := fmt.Sprintf("pending (%s): %s stays in the queue and goes on", a.Reason, name)
+		if a.Detail != "" {
+			text += ": " + printable(a.Detail)
+		}
+		return text
 	}
 	text := fmt.Sprintf("%s: %s, task %d", plainStatus(a.Status), name, a.Task)
 	if a.Replayed != nil && *a.Replayed {

@@ -170,6 +170,15 @@ func TestPublishReadsTheTask(t *testing.T) {
 	alone := startWaiting(t, without(env, "DATABASE_URL"), charge(1), "--wait=100ms")
 	alone.exits(exitPending)
 	alone.says("line 1: pending (timeout): payment.charge/order_1 stays in the queue", "0 done, 0 failed, 0 need review, 1 pending")
+
+	ownID := `{"kind":"payment.charge","body":` + charge(2) + `,"headers":{"Nats-Msg-Id":"mine"}}`
+	if code, out, errOut := runSettle(t, env, strings.NewReader(ownID), "publish"); code != exitDone {
+		t.Fatalf("exit %d, %s%s", code, out, errOut)
+	}
+	code, out, errOut := runSettle(t, without(env, "DATABASE_URL"), strings.NewReader(ownID), "publish", "--wait=100s")
+	if code != exitPending || !strings.Contains(out, "line 1: pending (unanswered): payment.charge/order_2 stays") || !strings.Contains(out, "only that one is answered") {
+		t.Errorf("a message that the stream drops: exit %d, %s%s", code, out, errOut)
+	}
 }
 
 // Ctrl-C ends the waiting and loses nothing: it says what goes on, and the same command hears of it later.
