@@ -222,10 +222,12 @@ func TestACallerThatGoesAway(t *testing.T) {
 	}
 }
 
-// Two callers of one job that is under way hear the same soon after its end.
+// Two callers of one job that is under way hear the same soon after its end, however long the lease of its
+// attempt would last.
 func TestDuplicateHearsWhenTheFirstEnds(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	b.conf.Lease, b.conf.Policy.BackoffMax = time.Hour, time.Hour
 	began, release := make(chan struct{}), make(chan struct{})
 	perform := b.kind.Perform
 	b.kind.Perform = func(ctx context.Context, a *Attempt[payJob]) (paid, error) {
