@@ -82,8 +82,17 @@ func (a *attempt) askFacts(v Verdict) askFacts {
 		young:      a.young(),
 		settled:    a.age.HasLastSent && a.age.LastSent+a.asked.Sub(a.known) >= p.AbsentAfter,
 		absentSeen: a.age.AbsentSeen,
-		permitted:  p.Unkeyed && p.ResendUnkeyed || a.task.ResendOnce,
+		permitted:  p.Unkeyed && p.ResendUnkeyed && !a.moved() || a.task.ResendOnce,
+		moved:      a.moved(),
 	}
+}
+
+// moved reports whether the task was sent to another provider, or from another account, than the one that is asked now. That
+// one may well not know it: its "absent" is no reason to send, unless a person says so.
+func (a *attempt) moved() bool { return sentElsewhere(a.task, a.kind) }
+
+func sentElsewhere(t idemstore.Task, k *kind) bool {
+	return t.Provider != "" && t.Provider != k.provider.Identity
 }
 
 // young reports whether the provider surely still has the key of the first send.

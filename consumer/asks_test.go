@@ -232,6 +232,11 @@ func TestAskAbsentUnkeyed(t *testing.T) {
 			booked pay_1 by perform
 			ack
 			started: the provider does not know it, twice and settled; sent again as permitted`},
+		{name: "second reading, resend permitted, and it was sent to another account", row: and(absentOnce, "provider", `'test, account 2'`), set: unkeyed(true), want: `
+			needs_review (absent) attempt 2, unsure, absent once
+			W=0 E=0 asks=1
+			term
+			needs_review: it was sent to another provider than the one that is set up now, which does not know it`},
 		{name: "second reading, not permitted", row: absentOnce, set: unkeyed(false), want: `
 			needs_review (absent) attempt 2, unsure, absent once
 			W=0 E=0 asks=1

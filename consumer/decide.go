@@ -302,6 +302,7 @@ type askFacts struct {
 	settled    bool // every request that left is decided and shows
 	absentSeen bool // one settled "absent" is on the row already
 	permitted  bool // the kind, or a person, allows a resend that does not rest on the key
+	moved      bool // it was sent to another provider than the one that is asked
 }
 
 // decideAsk is the look-up table.
@@ -354,6 +355,9 @@ func decideAbsent(f askFacts, review func(idemstore.Cause, string) decision, lat
 		return d
 	case f.permitted:
 		return decision{act: sendIt, why: "the provider does not know it, twice and settled; sent again as permitted"}
+	}
+	if f.moved {
+		return review(idemstore.CauseAbsent, "it was sent to another provider than the one that is set up now, which does not know it")
 	}
 	return review(idemstore.CauseAbsent, "the provider does not know it; resend or resolve?")
 }

@@ -236,7 +236,11 @@ func (x *pressing) by(ctx context.Context, what string) idemstore.By {
 
 // again lets the engines attempt the task once more.
 func (x *pressing) again(ctx context.Context) (Acted, error) {
-	return x.write(ctx, x.effect(), func(ctx context.Context) (idemstore.Task, error) {
+	effect := x.effect()
+	if x.act == ActSendAgain && sentElsewhere(x.task, x.kind) {
+		effect += elsewhere
+	}
+	return x.write(ctx, effect, func(ctx context.Context) (idemstore.Task, error) {
 		return x.o.engine.store.Retry(ctx, x.task.Shown(), x.by(ctx, string(x.act)),
 			idemstore.RetryTo{MaxAge: x.kind.policy.MaxAge, ResendOnce: x.act == ActSendAgain})
 	})

@@ -55,10 +55,13 @@ func (r reading) definite() bool { return r.verdict == Found || r.verdict == Fou
 func (r reading) String() string {
 	said := r.said()
 	if r.moved && !r.definite() {
-		said += " (but it was sent to another provider than the one that is set here)"
+		said += elsewhere
 	}
 	return said
 }
+
+// elsewhere warns of an answer that speaks for another provider.
+const elsewhere = " (but it was sent to another provider than the one that is set here)"
 
 func (r reading) said() string {
 	switch r.verdict {
@@ -90,7 +93,7 @@ func as(id string) string {
 // look runs the kind's look-up. Nothing can leave that has an effect: no gate is open.
 func (x *pressing) look(ctx context.Context, a *attempt) (r reading) {
 	r.result, r.verdict, r.err = a.lookup(ctx)
-	r.moved = x.task.Provider != "" && x.task.Provider != x.kind.provider.Identity
+	r.moved = a.moved()
 	if r.result != nil {
 		if id, err := a.idOf(r.result); err == nil {
 			r.id, _ = cleanText([]byte(id), maxExternalID)

@@ -35,7 +35,8 @@ const (
 
 // Provider is what a provider promises: the facts that decide whether a resend is safe.
 type Provider struct {
-	// Identity is base URL and account label. Another identity counts as an expired key.
+	// Identity is base URL and account label. Another identity counts as an expired key, and what it does not know is no
+	// reason to send: then a person decides.
 	Identity string
 	// Unkeyed says that the provider does not keep idempotency keys. The default is that it does.
 	Unkeyed bool

@@ -110,6 +110,8 @@ func TestArm(t *testing.T) {
 		{"another provider now", ``, func(a *idemstore.Arm) { a.Provider = "provider-b" }, false, 0},
 		{"provider without keys", ``, func(a *idemstore.Arm) { a.Keyed = false }, false, 0},
 		{"provider without keys, resend permitted", ``, func(a *idemstore.Arm) { a.Keyed, a.Permitted = false, true }, true, 0},
+		{"resend permitted, sent to another provider", `provider = 'provider-b'`, func(a *idemstore.Arm) { a.Permitted, a.KeyLifetime = true, time.Second }, false, 0},
+		{"resend permitted, sent to another provider, permitted once by a person", `provider = 'provider-b', resend_once = true`, nil, true, 0},
 		{"old key, permitted once by a person", `first_sent_at = clock_timestamp() - interval '25 h', resend_once = true`, nil, true, 0},
 		{"young key, permitted once by a person", `resend_once = true`, nil, true, 24 * time.Hour},
 		{"late proof", `evidence_id = 'ch_1'`, func(a *idemstore.Arm) { a.Permitted = true }, false, 0},

@@ -236,7 +236,7 @@ func TestTheAuditNamesTheActor(t *testing.T) {
 		claim := recovery("saved" + actor)
 		claim.Actor = actor
 		f := b.expect(t, idemstore.Ask, claim).Task.Fence
-		if _, err := b.Arm(t.Context(), idemstore.Arm{Fence: f, Lease: time.Minute, Permitted: true, Reason: "armed", Actor: actor}); err != nil {
+		if _, err := b.Arm(t.Context(), idemstore.Arm{Fence: f, Lease: time.Minute, Provider: "provider-a", Permitted: true, Reason: "armed", Actor: actor}); err != nil {
 			t.Fatal(err)
 		}
 		s := unknown(f)

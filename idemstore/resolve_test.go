@@ -156,7 +156,7 @@ func TestResolveCutsOffTheAttempt(t *testing.T) {
 			return err
 		},
 		"arm": func(f idemstore.Fence) error {
-			_, err := b.Arm(t.Context(), idemstore.Arm{Fence: f, Lease: time.Minute, Permitted: true})
+			_, err := b.Arm(t.Context(), idemstore.Arm{Fence: f, Lease: time.Minute, Provider: "provider-a", Permitted: true})
 			return err
 		},
 	} {

@@ -235,7 +235,8 @@ returning t.id`
 
 // arm confirms the lease once more and turns an attempt that asked into one that may send. It demands that
 // nothing is known that speaks against a resend, and that the provider's key is young or a resend is permitted.
-// $5 usable key lifetime (null: for ever), $6 provider identity, $7 keyed, $8 permitted by the kind.
+// $5 usable key lifetime (null: for ever), $6 provider identity, $7 keyed, $8 permitted by the kind, which speaks for its
+// provider of today alone.
 // It returns how long the resend may rest on the key's age (null: it does not).
 var arm = `/* settle:arm */
 with held as materialized (
@@ -248,7 +249,8 @@ with held as materialized (
     select $7::boolean and h.provider = $6 and h.first_sent_at is not null
       and ($5::bigint is null or clock_timestamp() < h.first_sent_at + $5::bigint * interval '1 microsecond') as young) y
   where t.id = h.id and h.attempts = $2 and h.token = $3 and h.status = 'started' and h.lease_until > clock_timestamp()
-    and h.evidence_id is null and h.external_id is null and (y.young or $8::boolean or h.resend_once)
+    and h.evidence_id is null and h.external_id is null
+    and (y.young or $8::boolean and h.provider in ('', $6) or h.resend_once)
   returning t.id, t.attempts, t.last_trace, y.young,
     case when y.young and not $8::boolean and $5::bigint is not null then greatest(1, ` +
 	microseconds(`h.first_sent_at + $5::bigint * interval '1 microsecond' - clock_timestamp()`) + `) end as key_rest
