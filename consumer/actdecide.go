@@ -31,6 +31,7 @@ type actFacts struct {
 	cause     idemstore.Cause
 	stored    bool // a whole result is on the row
 	archived  bool
+	permitted bool // one resend is permitted already
 	lookup    bool // the kind has one
 	force     bool // resolve: also over a live lease
 }
@@ -39,7 +40,7 @@ type actFacts struct {
 func actFactsOf(t idemstore.Task, lookup, force bool) actFacts {
 	f := actFacts{status: t.Status, sending: t.Sending, unsure: t.Unsure, firstSent: t.FirstSentAt != nil,
 		knownID: t.ExternalID != "" || t.EvidenceID != "", cause: t.Cause, stored: t.Result != nil && !t.ResultAltered,
-		archived: t.ArchivedAt != nil, lookup: lookup, force: force}
+		archived: t.ArchivedAt != nil, permitted: t.ResendOnce, lookup: lookup, force: force}
 	switch {
 	case t.LeaseLive:
 		f.lease = leaseLive
@@ -91,6 +92,7 @@ const (
 	whyBookable
 	whyArchived
 	whyNoLookup
+	whyPermitted
 )
 
 // String is the reason as a person reads it.
@@ -120,6 +122,8 @@ func (w whyNot) String() string {
 		return "its content is in the archive; restore it first"
 	case whyNoLookup:
 		return "its kind has no way to ask the provider"
+	case whyPermitted:
+		return "that is permitted already; the provider is asked by itself, and if it surely does not know it, it is sent once more"
 	case whyNone:
 	}
 	return ""
@@ -201,7 +205,11 @@ func decideSendAgain(f actFacts) (deed, whyNot) {
 		return deedNone, whyFailed
 	case idemstore.Started:
 		return deedNone, f.started()
-	case idemstore.Unknown, idemstore.NeedsReview:
+	case idemstore.Unknown:
+		if f.permitted { // pressed twice: a second permission could outlive the first
+			return deedNone, whyPermitted
+		}
+	case idemstore.NeedsReview:
 	}
 	switch {
 	case f.bookable():

@@ -19,33 +19,34 @@ import (
 // actTable is the table of operator's acts. sent: the current attempt may send, or a first send is noted; touched adds
 // unsure and a known id; booked: done at the provider with its whole result here.
 const actTable = `
-	act        status       lease                released touched known booked archived lookup force | deed
-	note       -            -                    -        -       -     -      -        -      -     | note
-	-          finished     -                    -        -       -     -      -        -      -     | no: finished
-	retry      failed       -                    -        -       -     -      no       -      -     | ask first
-	retry      failed       -                    -        -       -     -      yes      -      -     | no: archived
-	-          failed       -                    -        -       -     -      -        -      -     | no: failed
-	resolve    started      live                 -        -       -     -      -        -      yes   | close
-	-          started      live                 -        -       -     -      -        -      -     | no: live
-	cancel     started      -                    yes      no      -     -      -        -      -     | close
-	cancel     started      -                    yes      yes     -     -      -        -      -     | no: touched
-	-          started      -                    yes      -       -     -      -        -      -     | no: released
-	resolve    -            -                    -        -       -     -      -        -      -     | close
-	ask        -            -                    -        -       -     -      -        yes    -     | ask
-	ask        -            -                    -        -       -     -      -        no     -     | no: no look-up
-	-          started      -                    -        -       -     -      -        -      -     | no: expired
-	send-again -            -                    -        -       -     yes    -        -      -     | no: booked
-	send-again -            -                    -        -       yes   -      -        -      -     | no: known id
-	send-again -            -                    -        no      -     -      -        -      -     | no: untouched
-	send-again -            -                    -        yes     -     -      -        no     -     | no: no look-up
-	send-again -            -                    -        yes     -     -      -        yes    -     | ask first
-	-          unknown      -                    -        -       -     -      -        -      -     | no: unknown
-	retry      needs_review -                    -        -       -     yes    -        -      -     | book
-	retry      needs_review -                    -        yes     -     -      -        -      -     | ask first
-	retry      needs_review -                    -        no      -     -      -        -      -     | release
-	cancel     needs_review -                    -        no      -     -      -        -      -     | close
-	supersede  needs_review -                    -        no      -     -      -        -      -     | replace
-	-          needs_review -                    -        yes     -     -      -        -      -     | no: touched
+	act        status       lease                released touched known booked archived lookup force permitted | deed
+	note       -            -                    -        -       -     -      -        -      -     -         | note
+	-          finished     -                    -        -       -     -      -        -      -     -         | no: finished
+	retry      failed       -                    -        -       -     -      no       -      -     -         | ask first
+	retry      failed       -                    -        -       -     -      yes      -      -     -         | no: archived
+	-          failed       -                    -        -       -     -      -        -      -     -         | no: failed
+	resolve    started      live                 -        -       -     -      -        -      yes   -         | close
+	-          started      live                 -        -       -     -      -        -      -     -         | no: live
+	cancel     started      -                    yes      no      -     -      -        -      -     -         | close
+	cancel     started      -                    yes      yes     -     -      -        -      -     -         | no: touched
+	-          started      -                    yes      -       -     -      -        -      -     -         | no: released
+	resolve    -            -                    -        -       -     -      -        -      -     -         | close
+	ask        -            -                    -        -       -     -      -        yes    -     -         | ask
+	ask        -            -                    -        -       -     -      -        no     -     -         | no: no look-up
+	-          started      -                    -        -       -     -      -        -      -     -         | no: expired
+	send-again unknown      -                    -        -       -     -      -        -      -     yes       | no: permitted
+	send-again -            -                    -        -       -     yes    -        -      -     -         | no: booked
+	send-again -            -                    -        -       yes   -      -        -      -     -         | no: known id
+	send-again -            -                    -        no      -     -      -        -      -     -         | no: untouched
+	send-again -            -                    -        yes     -     -      -        no     -     -         | no: no look-up
+	send-again -            -                    -        yes     -     -      -        yes    -     -         | ask first
+	-          unknown      -                    -        -       -     -      -        -      -     -         | no: unknown
+	retry      needs_review -                    -        -       -     yes    -        -      -     -         | book
+	retry      needs_review -                    -        yes     -     -      -        -      -     -         | ask first
+	retry      needs_review -                    -        no      -     -      -        -      -     -         | release
+	cancel     needs_review -                    -        no      -     -      -        -      -     -         | close
+	supersede  needs_review -                    -        no      -     -      -        -      -     -         | replace
+	-          needs_review -                    -        yes     -     -      -        -      -     -         | no: touched
 `
 
 var (
@@ -54,7 +55,7 @@ var (
 		deedClose: "close", deedReplace: "replace", deedNote: "note"}
 	whyNames = map[whyNot]string{whyFinished: "finished", whyFailed: "failed", whyLive: "live", whyReleased: "released",
 		whyExpired: "expired", whyUnknown: "unknown", whyTouched: "touched", whyUntouched: "untouched", whyKnownID: "known id",
-		whyBookable: "booked", whyArchived: "archived", whyNoLookup: "no look-up"}
+		whyBookable: "booked", whyArchived: "archived", whyNoLookup: "no look-up", whyPermitted: "permitted"}
 	allCauses = []idemstore.Cause{"", idemstore.CauseBudget, idemstore.CauseAge, idemstore.CauseConflict, idemstore.CauseContradictory,
 		idemstore.CauseTwoEffects, idemstore.CauseNotBooked, idemstore.CauseRefusalUnbooked, idemstore.CauseSkipUnbooked, idemstore.CauseAbsent,
 		idemstore.CauseVanished, idemstore.CauseNoLookup, idemstore.CauseReplayedError}
@@ -62,13 +63,13 @@ var (
 
 // allActFacts calls f for every combination that a row, with or without its constraints, and a kind can give.
 func allActFacts(f func(actFacts)) {
-	for bits := range 1 << 8 {
+	for bits := range 1 << 9 {
 		bit := func(n int) bool { return bits>>n&1 == 1 }
 		for _, status := range allStatuses {
 			for lease := range leaseNames {
 				for _, cause := range allCauses {
 					f(actFacts{status: status, lease: lease, cause: cause, sending: bit(0), unsure: bit(1), firstSent: bit(2),
-						knownID: bit(3), stored: bit(4), archived: bit(5), lookup: bit(6), force: bit(7)})
+						knownID: bit(3), stored: bit(4), archived: bit(5), lookup: bit(6), force: bit(7), permitted: bit(8)})
 				}
 			}
 		}
@@ -78,7 +79,7 @@ func allActFacts(f func(actFacts)) {
 func TestActTable(t *testing.T) {
 	t.Parallel()
 	tab := parseTable(t, actTable)
-	seen := map[[11]any]bool{} // combinations that differ in nothing that the table looks at
+	seen := map[[12]any]bool{} // combinations that differ in nothing that the table looks at
 	allActFacts(func(f actFacts) {
 		for _, a := range operatorActs {
 			d, why := decideAct(f, a)
@@ -90,14 +91,14 @@ func TestActTable(t *testing.T) {
 			}
 			booked := f.cause == idemstore.CauseNotBooked && f.stored
 			touched := f.unsure || f.firstSent || f.knownID
-			key := [11]any{a, f.status, f.lease, f.released(), touched, f.knownID, booked, f.archived, f.lookup, f.force, got}
+			key := [12]any{a, f.status, f.lease, f.released(), touched, f.knownID, booked, f.archived, f.lookup, f.force, f.permitted, got}
 			if seen[key] {
 				continue
 			}
 			seen[key] = true
 			tab.check(t, facts{"act": string(a), "status": string(f.status), "lease": leaseNames[f.lease],
 				"released": word(f.released()), "touched": word(touched), "known": word(f.knownID), "booked": word(booked),
-				"archived": word(f.archived), "lookup": word(f.lookup), "force": word(f.force)}, got)
+				"archived": word(f.archived), "lookup": word(f.lookup), "force": word(f.force), "permitted": word(f.permitted)}, got)
 		}
 	})
 	tab.complete(t)
@@ -130,6 +131,7 @@ func TestOptionsAreWhatIsPossible(t *testing.T) {
 		"dead":           {actFacts{status: idemstore.Started, lease: leaseExpired, sending: true}, []OperatorAct{ActAsk, ActResolve, ActNote}},
 		"released":       {actFacts{status: idemstore.Started}, []OperatorAct{ActCancel, ActNote}},
 		"unknown":        {actFacts{status: idemstore.Unknown, unsure: true}, []OperatorAct{ActAsk, ActSendAgain, ActResolve, ActNote}},
+		"permitted":      {actFacts{status: idemstore.Unknown, unsure: true, permitted: true}, []OperatorAct{ActAsk, ActResolve, ActNote}},
 		"review, unsure": {actFacts{status: idemstore.NeedsReview, unsure: true}, []OperatorAct{ActAsk, ActRetry, ActSendAgain, ActResolve, ActNote}},
 		"review, unsent": {actFacts{status: idemstore.NeedsReview}, []OperatorAct{ActAsk, ActRetry, ActSupersede, ActCancel, ActResolve, ActNote}},
 		"failed":         {actFacts{status: idemstore.Failed}, []OperatorAct{ActRetry, ActNote}},
@@ -156,6 +158,7 @@ type actRow struct {
 	cause              idemstore.Cause
 	result, altered    bool
 	archived           bool
+	permitted          bool
 }
 
 // actRows are the rows in which a statement could see something else than the decision. A lease is on started rows only.
@@ -170,6 +173,11 @@ func actRows() (out []actRow) {
 				bit := func(n int) bool { return bits>>n&1 == 1 }
 				base := actRow{status: status, lease: lease, sending: bit(0), unsure: bit(1), firstSent: bit(2), external: bit(3), evidence: bit(4)}
 				out = append(out, base)
+				if status == idemstore.Unknown || status == idemstore.NeedsReview {
+					base.permitted = true
+					out = append(out, base)
+					base.permitted = false
+				}
 				for n := range 4 {
 					r := base
 					r.cause, r.result, r.altered = idemstore.CauseNotBooked, n > 0, n > 1
@@ -275,12 +283,12 @@ func writeActRows(t *testing.T, rows []actRow, pool *pgxpool.Pool) {
 	}
 	leases := map[leaseState]*time.Time{leaseLive: ptr(now.Add(time.Hour)), leaseExpired: ptr(now.Add(-time.Minute)), leaseAbsurd: ptr(now.AddDate(100, 0, 0))}
 	columns := strings.Fields(`kind key status attempts token lease_until sending unsure first_sent_at external_id evidence_id
-		review_cause result result_altered archived_at give_up_at payload payload_hash hash_algorithm finished_at`)
+		review_cause result result_altered archived_at give_up_at payload payload_hash hash_algorithm finished_at resend_once`)
 	src := pgx.CopyFromSlice(len(rows), func(i int) ([]any, error) {
 		r := rows[i]
 		return []any{"test.kind", fmt.Sprintf("key_%06d", i), string(r.status), 3, oldToken, leases[r.lease], r.sending, r.unsure,
 			moment(r.firstSent), text(r.external, "x"), text(r.evidence, "x"), text(r.cause != "", string(r.cause)), text(r.result, "{}"), r.altered,
-			moment(r.archived), now, []byte(other), []byte(other), other, moment(r.status.Final())}, nil
+			moment(r.archived), now, []byte(other), []byte(other), other, moment(r.status.Final()), r.permitted}, nil
 	})
 	if _, err := pool.CopyFrom(t.Context(), pgx.Identifier{"settle", "tasks"}, columns, src); err != nil {
 		t.Fatal(err)

@@ -442,6 +442,15 @@ func TestD29SendAgain(t *testing.T) {
 	}
 }
 
+// Who permits a resend learns that "does not know it" will come from another provider than the one that was sent to.
+func TestSendAgainElsewhere(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	moved := d.is(map[string]string{"status": `'needs_review'`, "review_cause": `'absent'`, "provider": `'test, account 2'`})
+	acted(t)(d.SendAgain(t.Context(), moved, byAnna)).expect(t, ActDone, idemstore.Unknown, "sent to another provider")
+	acted(t)(d.SendAgain(t.Context(), d.one(), byAnna)).expect(t, ActRefused, idemstore.Unknown, "permitted already")
+}
+
 // D-40: a key that the provider has forgotten protects nothing, and a person's retry is no reason to send either.
 func TestD40RetryWithAForgottenKey(t *testing.T) {
 	t.Parallel()

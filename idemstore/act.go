@@ -105,7 +105,7 @@ type Another struct {
 type RetryTo struct {
 	MaxAge time.Duration // its new age limit
 	// ResendOnce permits one resend that does not rest on the provider's key. It is for a task that needs review or is
-	// unknown, that may have been sent, and of which no external id is known; others are refused.
+	// unknown without such a permission, that may have been sent, and of which no external id is known; others are refused.
 	ResendOnce bool
 }
 

@@ -86,7 +86,8 @@ with ` + actHeld + `, changed as (
     last_sent_by = case when h.touched or h.status = 'failed' then coalesce(t.last_sent_by, h.at) else t.last_sent_by end
   from held h
   where ` + actShown + `
-    and case when $9::boolean then h.status in ('needs_review', 'unknown') and h.touched and not h.bookable
+    and case when $9::boolean then (h.status = 'needs_review' or h.status = 'unknown' and not h.resend_once)
+                                   and h.touched and not h.bookable
                                    and h.external_id is null and h.evidence_id is null
              else h.status = 'needs_review' and not h.bookable or h.status = 'failed' and h.archived_at is null end
   returning t.*
