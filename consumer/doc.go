@@ -113,7 +113,8 @@
 // To one task, with Operator. Each act compares status and attempt number with what was shown, in its statement, and
 // leaves a new number and token, so that an attempt that is still at work cannot undo it. decideAct is this table.
 //
-//	ask now      unknown, needs_review, lease expired    read-only; closes on found, found refused
+//	ask now      unknown, needs_review, lease expired    read-only; closes on found, found refused,
+//	                                                     unless two ids are known
 //	retry        needs_review, done but not booked       local rows only, from the stored result
 //	retry        needs_review, nothing left              released
 //	retry        needs_review, failed                    unknown: asks first

@@ -208,6 +208,22 @@ func TestAskNowVerdicts(t *testing.T) {
 	}
 }
 
+// Where two ids are known, the provider's answer about one of them is no answer: only a person's decision closes the task.
+func TestAskNowWithTwoEffects(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	for _, cause := range []string{`'two_effects'`, `'age'`} {
+		before := d.is(map[string]string{"status": `'needs_review'`, "review_cause": cause, "external_id": `'pay_7'`, "evidence_id": `'pay_8'`})
+		d.pay.answerLookups(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(paid{"pay_7"}) })
+		row := d.text(`select t::text from settle.tasks t`)
+		acted(t)(d.Ask(t.Context(), before, byAnna)).expect(t, ActRefused, idemstore.NeedsReview, "it happened as pay_7, and another effect is known as pay_8")
+		if h := d.history(); len(h) != 1 || !strings.Contains(h[0], "pay_8") || d.text(`select t::text from settle.tasks t`) != row {
+			t.Errorf("history %q; the row: %s", h, d.text(`select t::text from settle.tasks t`))
+		}
+		acted(t)(d.Resolve(t.Context(), before, byAnna, Ruling{As: idemstore.Finished})).expect(t, ActDone, idemstore.Finished, "it happened as pay_7")
+	}
+}
+
 // A look-up that a person starts has no way to write or to send.
 func TestAskNowIsReadOnly(t *testing.T) {
 	t.Parallel()

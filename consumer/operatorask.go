@@ -83,6 +83,11 @@ func (r reading) said() string {
 	return "the provider was asked and could not tell"
 }
 
+// twoEffects reports whether two ids of the provider are known for one task.
+func twoEffects(t idemstore.Task) bool {
+	return t.ExternalID != "" && t.EvidenceID != "" && t.ExternalID != t.EvidenceID
+}
+
 func as(id string) string {
 	if id == "" {
 		return ""
@@ -102,8 +107,12 @@ func (x *pressing) look(ctx context.Context, a *attempt) (r reading) {
 	return r
 }
 
-// adopt closes a task with what the provider says.
+// adopt closes a task with what the provider says. Where two ids are known that answers for one of them only, so it takes
+// a person who has looked at both.
 func (x *pressing) adopt(ctx context.Context, a *attempt, r reading, c closing) (Acted, error) {
+	if x.act == ActAsk && twoEffects(x.task) {
+		return x.refuse("%s, and another effect is known%s; look at both and resolve it", r, as(x.task.EvidenceID)), nil
+	}
 	c.to, c.result, c.source, c.done = idemstore.Finished, r.result, LookedUp, r.String()
 	if r.verdict == FoundRefused {
 		c.to, c.cause = idemstore.Failed, errors.New("refused by the provider")
