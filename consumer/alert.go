@@ -29,8 +29,8 @@ const (
 	notifyTimeout = 10 * time.Second // of one call of Config.Notify
 	lastWords     = 3 * time.Second  // that a drain leaves for what is not told yet
 	beatsToTell   = 6                // heartbeats after which an alert is told again that did not get through
-	stuckEvery    = 6                // heartbeats between two looks for tasks that are stuck
-	tellAtOnce    = 16               // alerts taken at once
+	stuckEvery    = 6                // heartbeats between two looks for tasks that are stuck, or parked unheard
+	unheardAfter  = time.Minute      // after which whoever parked a task must have counted it
 	maxCauses     = 256              // that wait to be counted; more are dropped
 )
 
@@ -150,17 +150,18 @@ func (e *Engine) count(ctx context.Context) bool {
 	return true
 }
 
-// tellDue tells what is due and not told by somebody else.
+// tellDue tells what is due and not told by somebody else. It takes one at a time: what waits behind a slow notifier is told
+// by other workers, and only by them.
 func (e *Engine) tellDue(ctx context.Context) {
 	for !e.alarm.busy.Load() {
-		alerts, err := e.store.TakeAlerts(ctx, tellAtOnce, beatsToTell*e.beatEvery())
+		alerts, err := e.store.TakeAlerts(ctx, 1, beatsToTell*e.beatEvery())
 		if err != nil && ctx.Err() == nil {
 			e.log.WarnContext(ctx, "alerts not told yet", "error", err)
 		}
 		for _, a := range alerts {
 			e.tellOne(ctx, Alert{a.Cause, a.Kind, a.Text, a.TaskID, a.Count, a.FirstAt, a.LastAt})
 		}
-		if len(alerts) < tellAtOnce {
+		if len(alerts) == 0 {
 			return
 		}
 	}
@@ -207,7 +208,8 @@ func (e *Engine) notify(ctx context.Context, a Alert) error {
 	}
 }
 
-// lookForStuck raises an alert for each kind with tasks that are old and not settled.
+// lookForStuck raises an alert for each kind with tasks that are old and not settled, and for tasks that were parked by a
+// worker that died before it could raise one.
 func (e *Engine) lookForStuck(ctx context.Context) {
 	names := make([]string, len(e.kinds))
 	for i, k := range e.kinds {
@@ -221,5 +223,14 @@ func (e *Engine) lookForStuck(ctx context.Context) {
 	}
 	for _, s := range found {
 		e.alarm.raise(stuckAlert(s, e.config.RecoverAfter))
+	}
+	unheard, err := e.store.Unheard(ctx, unheardAfter, names...)
+	if err != nil && ctx.Err() == nil {
+		e.log.WarnContext(ctx, "parked tasks not looked through", "error", err)
+	}
+	for _, u := range unheard {
+		alert := reviewAlert(u.Kind, u.Cause, u.TaskID)
+		alert.Count = u.Count
+		e.alarm.raise(alert)
 	}
 }

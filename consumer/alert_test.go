@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -275,6 +276,35 @@ func TestNotifierThatHangs(t *testing.T) {
 	}
 }
 
+// While one worker waits for the notifier the others tell the rest, and nothing is told twice.
+func TestAlertsBehindASlowOne(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.conf.Lease, b.conf.AckWait = 6*time.Second, 6*time.Second // what is taken is taken for two leases
+	p := &person{}
+	rest := make(chan struct{})
+	var calls atomic.Int32
+	b.conf.Notify = func(ctx context.Context, a Alert) error {
+		if calls.Add(1) == 1 {
+			await(t, rest, "the rest is told")
+		}
+		return p.notify(ctx, a)
+	}
+	if err := b.store.Raise(t.Context(), time.Hour, idemstore.Raising{Cause: "one", Count: 1}, idemstore.Raising{Cause: "two", Count: 1},
+		idemstore.Raising{Cause: "three", Count: 1}); err != nil {
+		t.Fatal(err)
+	}
+	stops := []func(){b.run(), b.run()}
+	if !eventually(t, 20*time.Second, func() bool { return len(p.causes()) >= 2 }) {
+		t.Errorf("told %q", p.causes())
+	}
+	close(rest)
+	for _, stop := range stops {
+		stop()
+	}
+	b.told(p, "one", "two", "three")
+}
+
 // What happens while a worker drains is told before its end.
 func TestLastWords(t *testing.T) {
 	t.Parallel()
@@ -370,6 +400,15 @@ func TestAlertSources(t *testing.T) {
 		if a := b.alertOf("stuck test.pay"); a.Count != 1 || a.TaskID == 0 || !strings.Contains(a.Text, "15m0s") {
 			t.Errorf("alert %+v", a)
 		}
+	})
+	t.Run("parked by a worker that died before it could call", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		b.conf.Lease, b.conf.AckWait = time.Second, time.Second
+		p := b.calling()
+		b.insert(b.kind, plainJob, map[string]string{"status": "'needs_review'", "review_cause": "'absent'", "updated_at": hoursAgo(1)})
+		b.run()
+		b.told(p, "needs_review test.pay absent")
 	})
 }
 

@@ -76,6 +76,16 @@ select kind, count(*)::int, min(id) from (
   limit $3) as old
 group by kind order by kind`
 
+// unheard are the tasks of kinds $1 that wait for a person, were parked at least $2 microseconds ago, and of whose cause no
+// alert was counted since. It looks at no more than $3, the latest. The alert of a review is named by kind and cause.
+const unheard = `/* settle:unheard */
+select t.kind, coalesce(t.review_cause, ''), count(*)::int, max(t.id) from (
+  select kind, review_cause, id, updated_at from settle.tasks
+  where status = 'needs_review' and kind = any ($1::text[]) order by id desc limit $3) as t
+left join settle.alerts a on a.cause = concat_ws(' ', 'needs_review', t.kind, coalesce(t.review_cause, ''))
+where t.updated_at <= clock_timestamp() - $2::bigint * interval '1 microsecond' and (a.cause is null or a.last_at < t.updated_at)
+group by 1, 2 order by 1, 2`
+
 // Raise counts alerts, each cause at most once in a call. Those that are new, or were told longer ago than quiet, become
 // due. It is repeated until it is known to be committed or ctx ends, so a lost answer may count twice.
 func (s *Store) Raise(ctx context.Context, quiet time.Duration, alerts ...Raising) error {
@@ -145,7 +155,25 @@ func (s *Store) Alerts(ctx context.Context, limit int) ([]Alert, error) {
 	return found, nil
 }
 
-// maxStuck bounds what Stuck looks at: more is not more alarming.
+// UnheardKind is how many tasks of a kind wait for a person for one reason, of whom nobody was told.
+type UnheardKind struct {
+	Kind   string
+	Cause  Cause
+	Count  int
+	TaskID int64 // the latest one's
+}
+
+// Unheard finds tasks that were parked at least age ago without an alert since: the worker that parked them died before
+// it could count one.
+func (s *Store) Unheard(ctx context.Context, age time.Duration, kinds ...string) ([]UnheardKind, error) {
+	found, err := query(ctx, s, pgx.RowToStructByPos[UnheardKind], unheard, kinds, age.Microseconds(), maxStuck)
+	if err != nil {
+		return nil, fmt.Errorf("find tasks of which nobody was told: %w", err)
+	}
+	return found, nil
+}
+
+// maxStuck bounds what Stuck and Unheard look at: more is not more alarming.
 const maxStuck = 10_000
 
 // Stuck counts the tasks of these kinds that are not settled although they are older than age; kinds without one are

@@ -126,6 +126,41 @@ func TestAlertIsTakenOnce(t *testing.T) {
 	}
 }
 
+// Of what is parked, those count of whom no alert has told since, and whoever parked them has had time for one.
+func TestUnheard(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var kind string
+	for _, key := range []string{"first", "second", "fresh"} {
+		f := b.performing(t, key)
+		b.save(t, idemstore.Save{Fence: f, Status: idemstore.NeedsReview, Cause: idemstore.CauseAbsent, MayBeApplied: true})
+		kind = b.task(t, f.TaskID).Kind
+		if key != "fresh" {
+			b.set(t, f.TaskID, `updated_at = updated_at - interval '1 hour'`)
+		}
+	}
+	unheard := func() string {
+		found, err := b.Unheard(t.Context(), time.Minute, kind, "no.such")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(found)
+	}
+	want := fmt.Sprintf("[{%s absent 2 %d}]", kind, query[int64](t, b.pool, `select id from settle.tasks where key = 'second'`))
+	b.raise(t, idemstore.Raising{Cause: "needs_review " + kind + " budget", Kind: kind, Count: 1})
+	if got := unheard(); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	b.raise(t, idemstore.Raising{Cause: "needs_review " + kind + " absent", Kind: kind, Count: 1})
+	if got := unheard(); got != "[]" {
+		t.Errorf("%s after an alert", got)
+	}
+	b.exec(t, `update settle.alerts set last_at = last_at - interval '1 day'`)
+	if got := unheard(); got != want {
+		t.Errorf("%s after an alert of the day before, want %s", got, want)
+	}
+}
+
 func TestStuck(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
