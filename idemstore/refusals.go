@@ -51,6 +51,15 @@ func (s *Store) Refusals(ctx context.Context, f RefusalFilter) ([]KeptRefusal, e
 	return found, nil
 }
 
+// RefusalsOf returns the latest refusals of messages that are in conflict with a task, without their bodies, the newest first.
+func (s *Store) RefusalsOf(ctx context.Context, taskID int64, limit int) ([]KeptRefusal, error) {
+	found, err := query(ctx, s, scanRefusal, refusalsOfTask, taskID, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list refusals of a task: %w", err)
+	}
+	return found, nil
+}
+
 // FindRefusal returns one refusal with its body, or ErrNotFound.
 func (s *Store) FindRefusal(ctx context.Context, id int64) (KeptRefusal, error) {
 	found, err := query(ctx, s, scanRefusal, findRefusal, id)
@@ -112,6 +121,12 @@ select ` + refusalColumns + `'\x'::bytea` + moreRefusalColumns + ` from settle.r
 where ($1::text is null or kind = $1) and ($2::text is null or reason = $2) and ($3::timestamptz is null or at >= $3)
   and ($4::bigint is null or id < $4)
 order by id desc limit $5`
+
+// refusalsOfTask: $1 task, $2 limit. The offset keeps the planner from going through all refusals by id.
+const refusalsOfTask = `/* settle:refusals-of-task */
+select * from (
+  select ` + refusalColumns + `'\x'::bytea` + moreRefusalColumns + ` from settle.refusals where task_id = $1 offset 0) r
+order by id desc limit $2`
 
 const findRefusal = `/* settle:find-refusal */
 select ` + refusalColumns + `body` + moreRefusalColumns + ` from settle.refusals where id = $1`

@@ -97,6 +97,15 @@ func checkKind(ctx context.Context, store *idemstore.Store, kind string) error {
 	return err
 }
 
+// checkKindOfNone tells --kind with a kind that nobody has from one of which there is nothing: what was found of a kind
+// shows that there is one.
+func checkKindOfNone(ctx context.Context, cmd *cli.Command, store *idemstore.Store, found int) error {
+	if kind := cmd.String("kind"); kind != "" && found == 0 {
+		return checkKind(ctx, store, kind)
+	}
+	return nil
+}
+
 func setControl(ctx context.Context, cmd *cli.Command, store *idemstore.Store, want idemstore.Control) error {
 	was, err := controlOf(ctx, store, want.Kind)
 	if err != nil {

@@ -85,6 +85,11 @@ func listRefusals(ctx context.Context, cmd *cli.Command, store *idemstore.Store)
 	if err != nil {
 		return err
 	}
+	if len(found) == 0 {
+		if err := checkKindOfRefusals(ctx, cmd, store); err != nil {
+			return err
+		}
+	}
 	if err := printRefusals(cmd, found); err != nil {
 		return err
 	}
@@ -92,6 +97,16 @@ func listRefusals(ctx context.Context, cmd *cli.Command, store *idemstore.Store)
 		fmt.Fprintf(cmd.Root().ErrWriter, "There may be more: --before %d\n", found[limit-1].ID)
 	}
 	return nil
+}
+
+// checkKindOfRefusals refuses a kind that nobody has. Messages are refused because nobody has their kind, so it may be known
+// from them alone.
+func checkKindOfRefusals(ctx context.Context, cmd *cli.Command, store *idemstore.Store) error {
+	found, err := store.Refusals(ctx, idemstore.RefusalFilter{Kind: cmd.String("kind"), Limit: 1})
+	if err != nil {
+		return err
+	}
+	return checkKindOfNone(ctx, cmd, store, len(found))
 }
 
 func printRefusals(cmd *cli.Command, found []idemstore.KeptRefusal) error {

@@ -86,6 +86,9 @@ func listTasks(ctx context.Context, cmd *cli.Command, store *idemstore.Store) er
 	if err != nil {
 		return err
 	}
+	if err := checkKindOfNone(ctx, cmd, store, len(tasks)); err != nil {
+		return err
+	}
 	if cmd.Bool("json") {
 		return printTasksJSON(cmd.Root().Writer, tasks)
 	}

@@ -273,11 +273,11 @@ func TestShowSaysWhatCanBeDone(t *testing.T) {
 	t.Parallel()
 	env := handMade(t)
 	for key, says := range map[string][]string{
-		"order_1": {"its attempts are used up and nobody could tell", "settle tasks ask 1 ", "settle tasks retry 1 --reason TEXT", "settle tasks send-again 1",
+		"order_1": {"its attempts are used up and nobody could tell", "settle tasks ask 1 ", "settle tasks retry 1 --reason TEXT --if-attempts 3", "settle tasks send-again 1",
 			"settle tasks resolve 1 --as finished|failed", "settle tasks note 1"},
 		"order_2": {"being checked", "settle tasks ask 2 ", "settle tasks resolve 2", "settle tasks send-again 2"},
 		"order_3": {"is done", "settle tasks note 3"},
-		"order_4": {"failed for good", "settle tasks retry 4"},
+		"order_4": {"failed for good", "settle tasks retry 4 --reason TEXT "},
 		"order_5": {"its data contradict ours", "settle tasks supersede 5 --refusal ID", "settle tasks cancel 5"},
 		"order_6": {"the local rows were refused", "settle tasks retry 6", "committed here, and nothing is sent"},
 		"order_7": {"is at work", "settle tasks note 7"},

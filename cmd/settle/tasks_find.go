@@ -48,6 +48,9 @@ func findTasks(ctx context.Context, cmd *cli.Command) error {
 	return withStore(func(ctx context.Context, cmd *cli.Command, store *idemstore.Store) error {
 		q := idemstore.Search{Text: text, Kind: cmd.String("kind"), Prefix: cmd.Bool("prefix"), Limit: cmd.Int("limit")}
 		hits, err := store.Search(ctx, q)
+		if err == nil {
+			err = checkKindOfNone(ctx, cmd, store, len(hits))
+		}
 		switch {
 		case err != nil:
 			return err

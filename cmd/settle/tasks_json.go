@@ -37,6 +37,8 @@ type taskObject struct {
 	Job         *string         `json:"job,omitempty"` // text, because it need not be JSON
 	Result      json.RawMessage `json:"result,omitempty"`
 	Answer      string          `json:"answer,omitempty"`
+	KindMode    string          `json:"kind_mode,omitempty"` // running, asking or paused
+	Refusals    []int64         `json:"refusals,omitempty"`  // of messages with its key and other content, the newest first
 	History     []eventObject   `json:"history,omitempty"`
 	Next        []nextObject    `json:"next,omitempty"` // what a person may do now
 }
@@ -79,6 +81,14 @@ func taskStory(t idemstore.Task, events []idemstore.Event, content bool) taskObj
 		})
 	}
 	return o
+}
+
+// add tells what stands beside the row.
+func (o *taskObject) add(b beside) {
+	o.KindMode = string(b.control.Mode)
+	for _, r := range b.refusals {
+		o.Refusals = append(o.Refusals, r.ID)
+	}
 }
 
 // asJSON is stored text as a JSON value; what is no JSON becomes a string.

@@ -36,19 +36,28 @@ func showTask(ctx context.Context, cmd *cli.Command, store *idemstore.Store, o *
 	if err != nil {
 		return err
 	}
-	next := nextOf(task, o.Options(task))
+	b, err := besideOf(ctx, store, task)
+	if err != nil {
+		return err
+	}
+	next := nextOf(task, o.Options(task), b.refusals)
+	w := cmd.Root().Writer
 	if cmd.Bool("json") {
 		story := taskStory(task, events, cmd.Bool("content"))
 		story.Next = next
-		return json.NewEncoder(cmd.Root().Writer).Encode(story)
+		story.add(b)
+		return json.NewEncoder(w).Encode(story)
 	}
-	if err := printStory(cmd.Root().Writer, task, events, cmd.Bool("content")); err != nil {
+	if err := printStory(w, task, b, events, cmd.Bool("content")); err != nil {
 		return err
 	}
-	return printNext(cmd.Root().Writer, next)
+	if err := b.printRefusals(w); err != nil {
+		return err
+	}
+	return printNext(w, next, b.stranger)
 }
 
-func printStory(w io.Writer, t idemstore.Task, events []idemstore.Event, content bool) error {
+func printStory(w io.Writer, t idemstore.Task, b beside, events []idemstore.Event, content bool) error {
 	fmt.Fprintf(w, "%s\n\n", summary(t))
 	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	row := func(name, value string) {
@@ -60,6 +69,7 @@ func printStory(w io.Writer, t idemstore.Task, events []idemstore.Event, content
 	row("kind", t.Kind)
 	row("key", t.Key)
 	row("status", plainStatus(t.Status))
+	row("its kind is", b.paused(t))
 	row("attempts", fmt.Sprintf("%d, of which %d failed", t.Attempt, t.Failures))
 	row("duplicates", fmt.Sprintf("%d answered from the stored outcome", t.Duplicates))
 	row("external id", t.ExternalID)
@@ -89,27 +99,6 @@ func printStory(w io.Writer, t idemstore.Task, events []idemstore.Event, content
 		return err
 	}
 	return printHistory(w, events)
-}
-
-func printHistory(w io.Writer, events []idemstore.Event) error {
-	if len(events) == 0 {
-		_, err := fmt.Fprint(w, "\nNothing out of the ordinary happened.\n")
-		return err
-	}
-	fmt.Fprint(w, "\nHistory\n")
-	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	for _, e := range events {
-		fmt.Fprintf(table, "%s\t%s\tattempt %d\t%s\t%s\t%s\n", clock(e.At), printable(e.Actor), e.Attempt,
-			change(e), printable(e.Reason), printable(e.ExternalID))
-	}
-	return table.Flush()
-}
-
-func change(e idemstore.Event) string {
-	if e.OldStatus == e.NewStatus || e.OldStatus == "" {
-		return plainStatus(e.NewStatus)
-	}
-	return plainStatus(e.OldStatus) + " → " + plainStatus(e.NewStatus)
 }
 
 // summary is the one sentence that support needs.
