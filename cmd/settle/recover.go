@@ -69,7 +69,7 @@ func recoverTasks(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	out := newRecoverReport(cmd, options.DryRun)
+	out := newRecoverReport(cmd, options)
 	options.Matched = out.begin
 	log := telemetry.Logger(out.beside(os.Stderr), isTerminal(os.Stderr), logLevel(cmd))
 	tracing, err := telemetry.Setup(ctx, "settle-recover", log)
@@ -129,6 +129,7 @@ type recoverReport struct {
 	w        io.Writer
 	json     *json.Encoder // nil: plain text
 	dry      bool
+	from, to time.Duration // ages of the tasks that are looked at
 	shows    bool
 	progress *progress // nil: none is shown
 	counts   map[consumer.RecoverOutcome]int
@@ -136,9 +137,9 @@ type recoverReport struct {
 	failed   error // to print
 }
 
-func newRecoverReport(cmd *cli.Command, dry bool) *recoverReport {
-	r := &recoverReport{w: cmd.Root().Writer, dry: dry, counts: map[consumer.RecoverOutcome]int{}}
-	r.shows = !dry && !cmd.Bool("json") && isTerminal(os.Stderr)
+func newRecoverReport(cmd *cli.Command, o consumer.RecoverOptions) *recoverReport {
+	r := &recoverReport{w: cmd.Root().Writer, dry: o.DryRun, from: o.OlderThan, to: o.Window, counts: map[consumer.RecoverOutcome]int{}}
+	r.shows = !o.DryRun && !cmd.Bool("json") && isTerminal(os.Stderr)
 	if cmd.Bool("json") {
 		r.json = json.NewEncoder(r.w)
 	}
@@ -148,6 +149,9 @@ func newRecoverReport(cmd *cli.Command, dry bool) *recoverReport {
 // begin learns how many tasks there are.
 func (r *recoverReport) begin(n int) {
 	r.total = n
+	if n == 0 && r.json == nil {
+		_, r.failed = fmt.Fprintf(r.w, "No task that was created %s to %s ago is open.\n", short(r.from), short(r.to))
+	}
 	if r.shows && n > 0 {
 		r.progress = drawProgress(os.Stderr, int64(n), "recovering", "tasks")
 	}

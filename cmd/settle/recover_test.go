@@ -96,6 +96,21 @@ func TestRecoverDryRunChangesNothing(t *testing.T) {
 	}
 }
 
+// That there is nothing to do is said, and is no failure.
+func TestRecoverWithNothingToDo(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"DATABASE_URL": devtest.Database(t), "SETTLE_PROVIDER_URL": "http://127.0.0.1:1"}
+	for _, args := range [][]string{{"--dry-run"}, {"--reason", "so"}} {
+		code, out, errOut := runSettle(t, env, nil, append([]string{"recover", "--older-than", "15m", "--window", "24h"}, args...)...)
+		if code != exitDone || out != "No task that was created 15m to 24h ago is open.\n" || errOut != "" {
+			t.Errorf("%v: exit %d, %s%s", args, code, out, errOut)
+		}
+	}
+	if code, out, errOut := runSettle(t, env, nil, "recover", "--dry-run", "--json"); code != exitDone || out+errOut != "" {
+		t.Errorf("as JSON: exit %d, %s%s", code, out, errOut)
+	}
+}
+
 func TestRecoverSettlesWhatIsStuck(t *testing.T) {
 	t.Parallel()
 	env := servers(t)
@@ -134,7 +149,7 @@ func TestRecoverSettlesWhatIsStuck(t *testing.T) {
 	if effects := query[int](t, env["DATABASE_URL"], `select count(*)::int from provider.charges`); effects != 3 {
 		t.Errorf("%d effects, want one for each of three", effects)
 	}
-	if code, out, errOut := runSettle(t, env, nil, "recover", "--reason", "nothing"); code != exitDone || out != "" {
+	if code, out, errOut := runSettle(t, env, nil, "recover", "--reason", "nothing"); code != exitDone || !strings.HasPrefix(out, "No task ") {
 		t.Errorf("with nothing to do: exit %d: %s%s", code, out, errOut)
 	}
 }
@@ -198,7 +213,7 @@ func TestAWorkerRecovers(t *testing.T) {
 func TestRecoverNeedsADatabaseOnlyForADryRun(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"DATABASE_URL": devtest.Database(t)}
-	if code, out, errOut := runSettle(t, env, nil, "recover", "--dry-run"); code != exitDone || out != "" || errOut != "" {
+	if code, out, errOut := runSettle(t, env, nil, "recover", "--dry-run"); code != exitDone || !strings.HasPrefix(out, "No task ") || errOut != "" {
 		t.Errorf("exit %d: %s%s", code, out, errOut)
 	}
 	execute(t, env["DATABASE_URL"], `drop schema settle cascade`)
