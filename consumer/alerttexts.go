@@ -42,6 +42,13 @@ func incomparableAlert(kind string, task int64) idemstore.Raising {
 		Text: fmt.Sprintf("The content of a task of %s was hashed by a newer build, and its messages wait. Let workers of that build serve them", kind)}
 }
 
+// lateProofAlert is for a task that is over while an attempt that had lost it proves another effect.
+func lateProofAlert(kind string, task int64) idemstore.Raising {
+	return idemstore.Raising{Cause: "late_proof " + kind, Kind: kind, TaskID: task, Count: 1,
+		Text: fmt.Sprintf("A task of %s is over, and an attempt that had lost it proves another effect: there may be two, or one of what counts as failed. See settle tasks show %d",
+			kind, task)}
+}
+
 func stuckAlert(s idemstore.StuckKind, age time.Duration) idemstore.Raising {
 	return idemstore.Raising{Cause: "stuck " + s.Kind, Kind: s.Kind, TaskID: s.TaskID, Count: s.Count, Absolute: true,
 		Text: fmt.Sprintf("Tasks of %s are older than %s and not settled. See settle tasks list --kind %s --status unknown, and started", s.Kind, age, s.Kind)}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,7 @@ type attempt struct {
 	readOnly bool                      // it asks about a task that it has not claimed
 	cancel   context.CancelCauseFunc
 
+	belie  sync.Once                      // a person is called because of it
 	answer atomic.Pointer[providerAnswer] // a handler that was left behind may still set it
 }
 
@@ -246,6 +248,7 @@ func (a *attempt) saveExternalID(ctx context.Context, id string) (err error) {
 	ctx, span := a.engine.start(ctx, spanSaveExternalID)
 	defer func() { endSpan(span, err) }()
 	err = a.engine.store.SaveExternalID(context.WithoutCancel(ctx), a.task.Fence, id, a.trace)
+	a.belied(ctx, id, err)
 	if errors.Is(err, idemstore.ErrLost) {
 		a.lose(ctx)
 		return fmt.Errorf("save external id: %w", ErrLost)

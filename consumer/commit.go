@@ -300,11 +300,22 @@ func (a *attempt) leaveEvidence(ctx context.Context, c conclusion) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 	defer cancel()
 	err = a.engine.store.SaveExternalID(ctx, a.task.Fence, id, a.trace)
-	if errors.Is(err, idemstore.ErrLost) && errors.Is(err, idemstore.ErrOtherExternalID) {
-		a.log.ErrorContext(ctx, "two effects? the task is over, and a lost attempt brings an id that is not its own", "external_id", id)
-		return
+	if !a.belied(ctx, id, err) {
+		a.log.WarnContext(ctx, "external id left as evidence", "external_id", id, "answer", err)
 	}
-	a.log.WarnContext(ctx, "external id left as evidence", "external_id", id, "answer", err)
+}
+
+// belied calls a person if this attempt brought proof, saved with this answer, of another effect than the one that its task
+// has ended with: nothing asks about a task that is over.
+func (a *attempt) belied(ctx context.Context, id string, answer error) bool {
+	if !errors.Is(answer, idemstore.ErrLost) || !errors.Is(answer, idemstore.ErrOtherExternalID) {
+		return false
+	}
+	a.belie.Do(func() {
+		a.log.ErrorContext(ctx, "two effects? the task is over, and a lost attempt brings an id that is not its own", "external_id", id)
+		a.engine.alarm.raise(lateProofAlert(a.kind.name, a.task.TaskID))
+	})
+	return true
 }
 
 // giveBack releases a task that this attempt surely did not touch.

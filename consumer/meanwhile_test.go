@@ -194,6 +194,7 @@ func TestKeyGrowsOldBeforeTheSend(t *testing.T) {
 func TestProofAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	p := b.calling()
 	_ = b.lost(func(ctx context.Context, a *Attempt[payJob], _ func() (paid, error)) (paid, error) {
 		_, err := b.pool.Exec(context.WithoutCancel(ctx), `update settle.tasks set status = 'finished', finished_at = clock_timestamp(),
 			lease_until = null, external_id = 'pay_7' where id = $1`, a.TaskID)
@@ -204,4 +205,24 @@ func TestProofAfterTheEnd(t *testing.T) {
 		t.Errorf("%s with id %q and evidence %q (%v)", task.Status, task.ExternalID, task.EvidenceID, err)
 	}
 	b.lateProof("pay_8")
+	b.told(p, "late_proof test.pay")
+}
+
+// The same, where the id is saved before the handler returns and the task counts as failed: a person is called once.
+func TestProofThatAFailedTaskHappened(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.calling()
+	_ = b.lost(func(ctx context.Context, a *Attempt[payJob], _ func() (paid, error)) (paid, error) {
+		if _, err := b.pool.Exec(context.WithoutCancel(ctx), `update settle.tasks set status = 'failed', finished_at = clock_timestamp(),
+			lease_until = null where id = $1`, a.TaskID); err != nil {
+			return paid{}, err
+		}
+		return paid{ID: "pay_8"}, a.SaveExternalID(ctx, "pay_8")
+	})
+	b.lateProof("pay_8")
+	b.told(p, "late_proof test.pay")
+	if a := b.alertOf("late_proof test.pay"); a.Count != 1 || a.TaskID != 1 {
+		t.Errorf("the alert is %+v", a)
+	}
 }

@@ -42,6 +42,22 @@ func TestShowSaysWhatStandsBeside(t *testing.T) {
 	}
 }
 
+// A task that ended otherwise than an attempt proves does not look as if all were well.
+func TestShowOfABeliedTask(t *testing.T) {
+	t.Parallel()
+	env := handMade(t)
+	execute(t, env["DATABASE_URL"], `update settle.tasks set evidence_id = 'ch_late' where key in ('order_3', 'order_4')`)
+	for _, key := range []string{"order_3", "order_4"} {
+		if _, out, _ := runSettle(t, env, nil, "tasks", "show", "payment.charge/"+key); !strings.Contains(strings.Split(out, "\n")[0], "another effect, ch_late") {
+			t.Errorf("%s: %s", key, out)
+		}
+	}
+	execute(t, env["DATABASE_URL"], `update settle.tasks set evidence_id = external_id`)
+	if _, out, _ := runSettle(t, env, nil, "tasks", "show", "payment.charge/order_3"); strings.Contains(out, "another effect") {
+		t.Errorf("proof of the same effect: %s", out)
+	}
+}
+
 func containsAll(text string, parts ...string) bool {
 	for _, p := range parts {
 		if !strings.Contains(text, p) {

@@ -106,9 +106,9 @@ func summary(t idemstore.Task) string {
 	name := printable(t.Kind + " " + t.Key)
 	switch t.Status {
 	case idemstore.Finished:
-		return fmt.Sprintf("%s is done: attempt %d finished it at %s%s.", name, t.Attempt, clockOf(t.FinishedAt), asExternal(t))
+		return fmt.Sprintf("%s is done: attempt %d finished it at %s%s.%s", name, t.Attempt, clockOf(t.FinishedAt), asExternal(t), belied(t))
 	case idemstore.Failed:
-		return fmt.Sprintf("%s failed for good at %s%s%s.", name, clockOf(t.FinishedAt), asExternal(t), because(t))
+		return fmt.Sprintf("%s failed for good at %s%s%s.%s", name, clockOf(t.FinishedAt), asExternal(t), because(t), belied(t))
 	case idemstore.NeedsReview:
 		return fmt.Sprintf("%s needs review: %s; a person decides%s.", name, cmp.Or(causeInWords(t.Cause), "nothing more is sent"), because(t))
 	case idemstore.Unknown:
@@ -135,6 +135,14 @@ func asExternal(t idemstore.Task) string {
 		return ""
 	}
 	return " as " + printable(t.ExternalID)
+}
+
+// belied says that a task did not end as it says, or not only so.
+func belied(t idemstore.Task) string {
+	if t.EvidenceID == "" || t.EvidenceID == t.ExternalID {
+		return ""
+	}
+	return " But an attempt that had lost it brought proof of another effect, " + printable(t.EvidenceID) + ": look at it at the provider."
 }
 
 func because(t idemstore.Task) string {
