@@ -405,6 +405,20 @@ func TestD44RetryOfFailed(t *testing.T) {
 	}
 }
 
+// What never left is performed by the attempt that a retry brings: there is nothing to ask about.
+func TestRetryOfWhatNeverLeft(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	acted(t)(d.Retry(t.Context(), d.is(isUnsent), byAnna)).expect(t, ActDone, idemstore.Started, "nothing was sent before")
+	d.run()
+	d.publish(plainJob)
+	d.awaitStatus("pay_1", idemstore.Finished)
+	d.awaitSettled()
+	if w, e, lookups := d.pay.counts(); w != 1 || e != 1 || lookups != 0 {
+		t.Errorf("W=%d E=%d, %d look-ups", w, e, lookups)
+	}
+}
+
 // D-44: presses on what is done or under way send nothing and say so; pressing twice makes one attempt.
 func TestD44PressedTwice(t *testing.T) {
 	t.Parallel()

@@ -67,6 +67,7 @@ perform an error stored under the key                 | TestReplayedError/at the
 perform conflict                                      | TestPerformTable/conflict; TestPerformTable/conflict before anything was sent
 perform budget or age used up                         | TestPerformSpent/last failure; TestPerformSpent/too old by the time it is saved
 perform fence raised                                  | TestLostWithAResult; TestProofAfterTheEnd
+perform proof against what is over                    | TestProofAfterTheEnd; TestProofThatAFailedTaskHappened; TestForcedOverALiveAttempt
 perform gate shut by lease loss                       | TestLostBeforeTheSend; cases.TestFrozenBeforeTheSend
 perform COMMIT answer lost                            | cases.TestD18CommitNotAnswered
 ask     found                                         | TestAskVerdicts/found
@@ -84,19 +85,24 @@ ask     absent, not settled, another provider         | TestKeyLifetimeBoundary/
 ask     absent, first reading                         | TestAskAbsentUnkeyed/first reading; TestAbsentAfterBoundary/on the moment
 ask     absent, second reading, permitted by the kind | TestAskAbsentUnkeyed/second reading, resend permitted; TestReadingsAreASecondApart
 ask     absent, second reading, permitted once        | TestAskAbsentUnkeyed/second reading, a person allows one resend
+ask     absent, second reading, sent to another one   | TestAskAbsentUnkeyed/second reading, resend permitted, and it was sent to another account
 ask     absent, second reading, not permitted         | TestAskAbsentUnkeyed/second reading, not permitted
 ask     no look-up, key not young                     | TestAskNoLookup/D-40: forgotten key; TestAskNoLookup/no keys
 ask     absent, the provider replays a stored error   | TestReplayedError/absent for sure; TestReplayedErrorStories/marked from the second time on
 ask     no look-up, a stored error                    | TestReplayedError/nobody to ask
 person  asks now                                      | TestAskNowVerdicts; TestAskNowIsReadOnly
+person  asks now, and two ids are known               | TestAskNowWithTwoEffects
 person  retries what needs review                     | TestRetryAsksFirst; TestRetryOfAStoredError
+person  retries what never left                       | TestRetryOfWhatNeverLeft
 person  retries what failed                           | TestD44RetryOfFailed
 person  retries what is not booked                    | TestRetryBooks
 person  sends again                                   | TestD29SendAgain
+person  sends again, permitted already                | TestSendAgainElsewhere
 person  resolves                                      | TestResolve
 person  resolves over a live lease                    | TestForcedOverALiveAttempt
 person  cancels                                       | TestCancelRunsCommit
 person  supersedes                                    | TestSupersedeTakesTheRefusedContent
+person  presses twice                                 | TestD44PressedTwice; TestD44RetryAllTwice
 person  does anything else                            | TestD44ForbiddenActs
 `
 
