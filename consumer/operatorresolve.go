@@ -14,7 +14,8 @@ type Ruling struct {
 	// Result is the result of Finished as JSON, decoded strictly into the kind's own type. A kind with local rows needs it
 	// unless the provider can be asked.
 	Result []byte
-	Force  bool // also over an attempt that is at work. What it has sent stays sent
+	// Force decides also over an attempt that is at work, and while the provider still is. What was sent stays sent.
+	Force bool
 }
 
 func (r Ruling) check() error {
@@ -29,7 +30,7 @@ func (r Ruling) check() error {
 
 // Resolve makes a task final that is unknown, needs review, or whose attempt has died. The provider is asked first, by what
 // the row knows and then by the external id of the ruling, and what it surely says is taken, with its own result. If that
-// contradicts the ruling nothing is changed. Otherwise the ruling counts: finished with its result, or failed with the
+// contradicts the ruling, or if the provider is still at work, nothing is changed. Otherwise the ruling counts: finished with its result, or failed with the
 // reason as the result. Either way the kind's Commit runs in the same transaction.
 //
 // It blocks for at most twice the kind's deadline. The errors and answers are those of Retry.
@@ -52,6 +53,8 @@ func (o *Operator) Resolve(ctx context.Context, task idemstore.Task, p Press, r 
 			return x.adopt(ctx, a, heard, closing{reason: "resolved as " + string(r.As), force: r.Force})
 		case rulingContradicted:
 			return x.refuse("nothing was changed: %s, which contradicts the decision; ask takes the provider's answer", heard), nil
+		case rulingTooEarly:
+			return x.refuse("nothing was changed: %s; wait until that has ended, or resolve it with force", heard), nil
 		case rulingCounts:
 		}
 		return x.rule(ctx, a, r, given, heard)
@@ -103,10 +106,12 @@ const (
 	rulingCounts       ruling = iota // the person's word: nobody else can tell
 	rulingKnown                      // the provider says the same, and knows more
 	rulingContradicted               // the provider says otherwise
+	rulingTooEarly                   // the provider is still at work, so either may come of it
 )
 
 // decideRuling weighs a person's word against the provider's. Only a definite answer is more than a word; other content
-// counts against it if it was found under the very id that the person names.
+// counts against it if it was found under the very id that the person names. While the provider is still at work nobody can
+// know, so a word takes force.
 func decideRuling(r Ruling, heard reading) ruling {
 	agrees := r.ExternalID == "" || heard.id == r.ExternalID
 	switch heard.verdict {
@@ -124,7 +129,11 @@ func decideRuling(r Ruling, heard reading) ruling {
 		if r.As == idemstore.Finished && r.ExternalID != "" && heard.id == r.ExternalID {
 			return rulingContradicted
 		}
-	case CannotTell, Absent, Running:
+	case Running:
+		if !r.Force {
+			return rulingTooEarly
+		}
+	case CannotTell, Absent:
 	}
 	return rulingCounts
 }

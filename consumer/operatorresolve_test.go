@@ -13,31 +13,34 @@ import (
 
 // rulingTable weighs a person's word against the provider's. id: the external id that the person names.
 const rulingTable = `
-	as       heard         id    | what counts
-	finished found         other | contradicted
-	finished found         -     | known
-	failed   found         -     | contradicted
-	failed   found-refused other | contradicted
-	failed   found-refused -     | known
-	finished found-refused -     | contradicted
-	finished contradictory same  | contradicted
-	-        contradictory -     | the word
-	-        absent        -     | the word
-	-        running       -     | the word
-	-        cannot-tell   -     | the word
+	as       heard         id    force | what counts
+	finished found         other -     | contradicted
+	finished found         -     -     | known
+	failed   found         -     -     | contradicted
+	failed   found-refused other -     | contradicted
+	failed   found-refused -     -     | known
+	finished found-refused -     -     | contradicted
+	finished contradictory same  -     | contradicted
+	-        contradictory -     -     | the word
+	-        absent        -     -     | the word
+	-        running       -     no    | too early
+	-        running       -     yes   | the word
+	-        cannot-tell   -     -     | the word
 `
 
 func TestRulingTable(t *testing.T) {
 	t.Parallel()
 	tab := parseTable(t, rulingTable)
-	names := map[ruling]string{rulingCounts: "the word", rulingKnown: "known", rulingContradicted: "contradicted"}
+	names := map[ruling]string{rulingCounts: "the word", rulingKnown: "known", rulingContradicted: "contradicted", rulingTooEarly: "too early"}
 	verdicts := map[Verdict]string{Found: "found", FoundRefused: "found-refused", Absent: "absent", Running: "running",
 		Contradictory: "contradictory", CannotTell: "cannot-tell"}
 	for _, as := range []idemstore.Status{idemstore.Finished, idemstore.Failed} {
 		for v, heard := range verdicts {
 			for id, given := range map[string]string{"none": "", "same": "pay_9", "other": "pay_8"} {
-				got := decideRuling(Ruling{As: as, ExternalID: given}, reading{verdict: v, id: "pay_9"})
-				tab.check(t, facts{"as": string(as), "heard": heard, "id": id}, words(t, names, got))
+				for _, force := range []bool{false, true} {
+					got := decideRuling(Ruling{As: as, ExternalID: given, Force: force}, reading{verdict: v, id: "pay_9"})
+					tab.check(t, facts{"as": string(as), "heard": heard, "id": id, "force": word(force)}, words(t, names, got))
+				}
 			}
 		}
 	}
@@ -111,6 +114,10 @@ func TestResolve(t *testing.T) {
 			"pay_1 pay_9  3 2, events 1", nine},
 		{"other content under the key", isUnknown, knows(status(409), mute), with(finished, "", nine), ActDone, idemstore.Finished, "other content",
 			"pay_1 pay_9  3 2, events 1", nine},
+		{"the provider is at work", isParked, knows(status(202), never), failed, ActRefused, "", "still under way there; wait until that has ended", "", ""},
+		{"the provider is at work for ever", isParked, knows(status(202), never), Ruling{As: idemstore.Failed, Force: true}, ActDone, idemstore.Failed,
+			"it has failed, by decision; the provider was asked: it is still under way there",
+			"pay_1  failed by a person: the customer called 3 2, events 1", `{"resolved":"failed","reason":"the customer called"}`},
 		{"no result", isParked, knows(mute, mute), with(finished, "pay_9", ""), ActRefused, "", "a result must be given", "", ""},
 		{"its own id and another", map[string]string{"external_id": `'pay_7'`}, knows(never, mute), with(finished, "", nine), ActRefused, "",
 			"another external id is known already (pay_7)", "", ""},

@@ -63,13 +63,13 @@ conflict. The task takes its content, and one more attempt is due.`, nil)
 
 func resolveCommand() *cli.Command {
 	cmd := actCommand(consumer.ActResolve, "decide what became of a task, where nobody else can tell", `For a task that is being checked, needs review, or whose attempt has died. The provider is asked first. What it surely says is taken;
-if that contradicts the decision nothing is changed. A kind that has local rows needs --result to finish by decision: its result, as
+if that contradicts the decision, or if it is still at work, nothing is changed. A kind that has local rows needs --result to finish by decision: its result, as
 a JSON object in which no member is missing and none is unknown. --as failed stores the reason as the result.`, nil)
 	cmd.Flags = append(cmd.Flags,
 		&cli.StringFlag{Name: "as", Usage: "`STATUS` finished or failed; required", Validator: finalStatus},
 		&cli.StringFlag{Name: "external-id", Usage: "the provider's `ID` of the effect"},
 		&cli.StringFlag{Name: "result", Usage: "`FILE` with the result; - is standard input"},
-		&cli.BoolFlag{Name: "force", Usage: "also over an attempt that is at work; what it has sent stays sent"},
+		&cli.BoolFlag{Name: "force", Usage: "also over an attempt that is at work, or while the provider still is; what was sent stays sent"},
 	)
 	cmd.Action = act(consumer.ActResolve, func(cmd *cli.Command) (press, error) {
 		r, err := rulingOf(cmd)
