@@ -155,6 +155,32 @@ func TestCheckSubject(t *testing.T) {
 	}
 }
 
+// While one is away the others hear a cause once, however often it is told, and hear it anew when all have heard it.
+func TestAllWhileOneIsAway(t *testing.T) {
+	t.Parallel()
+	var heard []string
+	broken := errors.New("broken")
+	away := func(context.Context, consumer.Alert) error { return broken }
+	tell := notify.All(func(_ context.Context, a consumer.Alert) error { heard = append(heard, a.Cause); return nil },
+		func(ctx context.Context, a consumer.Alert) error { return away(ctx, a) })
+	for range 3 {
+		for _, cause := range []string{"one", "two"} {
+			if err := tell(t.Context(), consumer.Alert{Cause: cause}); !errors.Is(err, broken) {
+				t.Errorf("%v, want it to be told again", err)
+			}
+		}
+	}
+	away = func(context.Context, consumer.Alert) error { return nil }
+	for range 2 {
+		if err := tell(t.Context(), consumer.Alert{Cause: "one"}); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := strings.Join(heard, " "); got != "one two one" {
+		t.Errorf("heard %q", got)
+	}
+}
+
 // One that fails does not keep an alert from the others.
 func TestAll(t *testing.T) {
 	t.Parallel()
