@@ -3,6 +3,9 @@ package consumer
 import (
 	"context"
 	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/settlemq/settle/idemstore"
 )
@@ -24,8 +27,19 @@ func (r Ruling) check() error {
 		return fmt.Errorf("resolve: %w: a task is resolved as finished or as failed, not as %q", ErrInput, r.As)
 	case r.As == idemstore.Failed && r.Result != nil:
 		return fmt.Errorf("resolve: %w: only what is finished has a result; what failed has the reason", ErrInput)
+	case !asWritten(r.ExternalID):
+		return errNotAsWritten
 	}
 	return nil
+}
+
+// errNotAsWritten refuses an id before it is stored for ever.
+var errNotAsWritten = fmt.Errorf("resolve: %w: the external id has spaces around it, unprintable characters, or more than %d bytes", ErrInput, maxExternalID)
+
+// asWritten reports whether an id can be what a provider gave, and not what else came with it from a clipboard.
+func asWritten(id string) bool {
+	return len(id) <= maxExternalID && utf8.ValidString(id) && strings.TrimSpace(id) == id &&
+		!strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // Resolve makes a task final that is unknown, needs review, or whose attempt has died. The provider is asked first, by what
@@ -74,6 +88,8 @@ func (x *pressing) given(a *attempt, r *Ruling) (any, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: result: take external id: %w", ErrInput, err)
+	case !asWritten(id):
+		return nil, errNotAsWritten
 	case r.ExternalID != "" && r.ExternalID != id:
 		return nil, fmt.Errorf("%w: the external id %q is not the one in the result, %q", ErrInput, r.ExternalID, id)
 	}

@@ -202,6 +202,31 @@ func TestGivenResultsAreStrict(t *testing.T) {
 	}
 }
 
+// An external id is stored for ever, so what comes from a clipboard beside it is refused, before anybody is asked.
+func TestResolveTakesNoIDThatIsNone(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	before := d.is(isParked)
+	d.pay.answerLookups(status(404))
+	all := d.everything()
+	for _, id := range []string{" ", " pay_9", "pay_9\n", "pay\t9", "pay\x00", "pay\xff", strings.Repeat("p", maxExternalID+1)} {
+		result, _ := json.Marshal(paid{id})
+		for _, r := range []Ruling{{As: idemstore.Failed, ExternalID: id}, {As: idemstore.Finished, ExternalID: id}, {As: idemstore.Finished, Result: result}} {
+			if r.Result != nil && id == "pay\xff" {
+				continue // no JSON
+			}
+			if _, err := d.Resolve(t.Context(), before, byAnna, r); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "external id") {
+				t.Errorf("%.20q: %v", id, err)
+			}
+		}
+	}
+	if d.everything() != all {
+		t.Error("something was changed")
+	}
+	acted(t)(d.Resolve(t.Context(), before, byAnna, Ruling{As: idemstore.Failed, ExternalID: strings.Repeat("p", maxExternalID)})).
+		expect(t, ActDone, idemstore.Failed, "by decision")
+}
+
 // A person may decide over an attempt that hangs at the provider. When it comes back nothing of it is saved, and what it
 // brought is kept as proof.
 func TestForcedOverALiveAttempt(t *testing.T) {
