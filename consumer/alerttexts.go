@@ -51,7 +51,7 @@ func lateProofAlert(kind string, task int64) idemstore.Raising {
 
 func stuckAlert(s idemstore.StuckKind, age time.Duration) idemstore.Raising {
 	return idemstore.Raising{Cause: "stuck " + s.Kind, Kind: s.Kind, TaskID: s.TaskID, Count: s.Count, Absolute: true,
-		Text: fmt.Sprintf("Tasks of %s are older than %s and not settled. See settle tasks list --kind %s --status unknown, and started", s.Kind, age, s.Kind)}
+		Text: fmt.Sprintf("Tasks of %s are older than %s and not settled. See settle tasks list --kind %s --status unknown, the same with --status started, and settle drift", s.Kind, age, s.Kind)}
 }
 
 // givenUpAlert is for messages that the broker delivers to nobody any more. Workers take them up, late; the setting that made

@@ -36,6 +36,10 @@ func TestShowSaysWhatStandsBeside(t *testing.T) {
 	if _, out, _ := runSettle(t, env, nil, "tasks", "show", "5", "--json"); !containsAll(out, `"kind_mode":"paused"`, `"refusals":[2,1]`) {
 		t.Errorf("as JSON: %s", out)
 	}
+	execute(t, env["DATABASE_URL"], `update settle.tasks set resend_once = true where key = 'order_2'`)
+	if _, out, _ := runSettle(t, env, nil, "tasks", "show", "2"); !strings.Contains(out, "one more request  is permitted") || strings.Contains(out, "send-again") {
+		t.Errorf("of what may be sent once more: %s", out)
+	}
 	execute(t, env["DATABASE_URL"], `update settle.tasks set kind = 'no.such' where key = 'order_1'`)
 	if _, out, _ := runSettle(t, env, nil, "tasks", "show", "1"); !strings.Contains(out, "does not know the kind") {
 		t.Errorf("of a kind that is not of this build: %s", out)

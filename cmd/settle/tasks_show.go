@@ -87,6 +87,9 @@ func printStory(w io.Writer, t idemstore.Task, b beside, events []idemstore.Even
 	case !t.Status.Final() && t.Status != idemstore.NeedsReview:
 		row("next attempt", "not before "+clock(t.NextAttemptAt))
 	}
+	if t.ResendOnce {
+		row("one more request", "is permitted, once the provider surely does not know it")
+	}
 	if !t.Status.Final() {
 		row("age limit", clock(t.GiveUpAt))
 	}
