@@ -84,7 +84,8 @@ func UnknownAfter(d time.Duration, err error) error {
 // Misconfigured says that retrying soon cannot help: wrong address, missing right, a redirect.
 func Misconfigured(err error) error { return &outcomeError{class: classMisconfigured, err: err} }
 
-// Conflict says that the data contradict each other or that a record is missing: a person has to look.
+// Conflict says that the data contradict each other or that a record is missing: a person has to look. If no request of any
+// attempt has passed the send gate, that person may cancel the task or give it other content.
 func Conflict(err error) error { return &outcomeError{class: classConflict, err: err} }
 
 // InProgress says that the provider is still at work on an earlier request with the same key and has done nothing
