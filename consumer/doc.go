@@ -102,7 +102,8 @@
 //	absent, key young         arm, perform with the same key
 //	absent, not settled       unknown; nak until settled
 //	absent, first reading     noted; unknown; nak
-//	absent, second reading    arm, perform, if a resend is permitted; else needs_review
+//	absent, second reading    arm, perform, if a resend is permitted: by a person, or by the kind and to the provider that
+//	                          it was sent to; else needs_review
 //	no look-up declared       arm, perform while the key is young; else needs_review
 //
 // A key is young while the provider surely still has it. A reading is settled from the absent-after time after the
@@ -120,7 +121,8 @@
 //	retry        needs_review, failed                    unknown: asks first
 //	send again   unknown, needs_review; may have left    the same, and one resend without the key's protection
 //	resolve      unknown, needs_review, lease expired,   finished or failed, local rows; the provider is asked first
-//	             with force also a live lease
+//	             with force also a live lease,           while that is still at work it takes force
+//	             and what the provider is at work on
 //	cancel       released; needs_review, nothing left    failed, local rows
 //	supersede    needs_review, nothing left              other content, released
 //	note         any                                     an audit line
