@@ -11,7 +11,7 @@ JAEGER    := bin/jaeger
 JAEGERMOD := internal/tools/jaeger
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test night model
+.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test night model soak
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,10 @@ pooler-test: $(if $(DATABASE_URL),,postgres) ## run the program behind a real Pg
 night: $(if $(DATABASE_URL),,postgres) ## run an operator's night: an outage, hidden effects, a kill, a purge; then decide the rest by commands
 	$(GO) vet -tags night ./cmd/settle
 	$(GO) test -tags night -count=1 -timeout 20m -run TestNight ./cmd/settle
+
+# 10,000 jobs in one to two minutes, several faults a second.
+soak: $(if $(DATABASE_URL),,postgres) ## break everything at random under 10,000 jobs, and count the effects (ARGS='--jobs 300000 --seed 7')
+	$(GO) run ./cmd/settle soak $(ARGS)
 
 # Needs spin and a C compiler: apt-get install spin.
 model: ## check the model of the protocol with spin, and refute six wrong ones

@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"handlers": {own("consumer"), "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn"},
 	"cmd/settle": slices.Concat(tracing, []string{module, own("consumer"), own("handlers"), own("idemstore"),
 		own("internal/build"), own("internal/demo"), own("internal/devenv"), own("internal/lab"), own("internal/notify"),
-		own("internal/provider"), own("internal/telemetry"), nats, pgx, "github.com/schollz/progressbar/v3",
+		own("internal/provider"), own("internal/soak"), own("internal/telemetry"), nats, pgx, "github.com/schollz/progressbar/v3",
 		"github.com/sethvargo/go-retry", "github.com/urfave/cli/v3"}),
 
 	"internal/build":  nil,
@@ -52,6 +52,7 @@ var mayImport = map[string][]string{
 	"internal/devenv": {nats, "github.com/nats-io/nats-server/v2/server", pgx, "github.com/sethvargo/go-retry"},
 	"internal/lab": {own("consumer"), own("handlers"), own("idemstore"), own("internal/devenv"), own("internal/provider"), nats, pgx,
 		"github.com/google/uuid"},
+	"internal/soak":     {own("consumer"), own("idemstore"), own("internal/devenv"), own("internal/provider"), nats, pgx},
 	"internal/notify":   {own("consumer"), "github.com/nats-io/nats.go", "github.com/sethvargo/go-retry"},
 	"internal/provider": append([]string{pgx}, tracing...),
 	"internal/telemetry": {own("internal/build"), "go.opentelemetry.io/otel/...", "go.opentelemetry.io/proto/...",

@@ -178,7 +178,7 @@ func knownStatus(given string) error {
 	return fmt.Errorf("must be one of %s", strings.Join(statusNames(), ", "))
 }
 
-func positive[T int | int64](n T) error {
+func positive[T ~int | ~int64](n T) error {
 	if n < 1 {
 		return errors.New("must be at least 1")
 	}
