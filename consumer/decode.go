@@ -51,7 +51,8 @@ func parse(body []byte, maxBytes int) (*document, error) {
 		maxBytes = maxBody
 	}
 	if len(body) > maxBytes {
-		return nil, &refusalError{idemstore.TooLarge, fmt.Sprintf("body of %d bytes, limit %d", len(body), maxBytes)}
+		return nil, &refusalError{idemstore.TooLarge, fmt.Sprintf("body of %d bytes, limit %d: split the job, each part under a key of its own, or raise "+
+			"the limit for publishers and workers alike (SETTLE_MAX_BODY, Content.MaxBody) up to max_payload of the NATS server", len(body), maxBytes)}
 	}
 	if err := checkEncoding(body); err != nil {
 		return nil, err

@@ -124,7 +124,9 @@ func TestParseSize(t *testing.T) {
 			t.Errorf("%d bytes, limit %d: %v", size.real, size.limit, err)
 		}
 		_, err := parse(body(size.real+1), size.limit)
-		wantRefusal(t, err, idemstore.TooLarge, fmt.Sprintf("body of %d bytes, limit %d", size.real+1, size.real))
+		wantRefusal(t, err, idemstore.TooLarge, fmt.Sprintf("body of %d bytes, limit %d: split the job, each part under a key of its "+
+			"own, or raise the limit for publishers and workers alike (SETTLE_MAX_BODY, Content.MaxBody) up to max_payload of the NATS "+
+			"server", size.real+1, size.real))
 	}
 }
 

@@ -171,9 +171,9 @@ type job struct {
 	refs    []idemstore.Ref
 }
 
-// read decodes a body into a job with its key. Errors are *refusalError.
+// read decodes a body into a job with its key. The kind's own limit goes before maxBody. Errors are *refusalError.
 func (d *definition) read(body []byte, maxBody int) (job, error) {
-	doc, err := parse(body, maxBody)
+	doc, err := parse(body, or(d.content.MaxBody, maxBody))
 	if err != nil {
 		return job{}, err
 	}

@@ -83,6 +83,27 @@ type Contract struct {
 type Content struct {
 	Volatile []string // top-level members that differ between honest repeats (sent_at, trace); left out
 	IDs      []string // top-level members that may be a string or an integer: hashed as the same text
+
+	// MaxBody is the largest body in bytes, for workers and publishers alike; 0 is Config.MaxBody for workers and 256 KiB
+	// for publishers. A NATS server takes no message above its max_payload, 1 MiB unless configured.
+	MaxBody int
+}
+
+// WithMaxBody is a kind with another Content.MaxBody; n <= 0 changes nothing.
+func WithMaxBody(kind Definition, n int) Definition { return sized{kind, n} }
+
+// sized is a kind with another largest body.
+type sized struct {
+	Definition
+	maxBody int
+}
+
+func (s sized) define() (*definition, error) {
+	d, err := s.Definition.define()
+	if err == nil && s.maxBody > 0 {
+		d.content.MaxBody = s.maxBody
+	}
+	return d, err
 }
 
 // Refs are search terms of a task: name to value.

@@ -134,7 +134,7 @@ func (x *pressing) supersede(ctx context.Context, refusal int64) (Acted, error) 
 	if err != nil {
 		return Acted{}, fmt.Errorf("supersede: %w: refusal %d: %w", ErrInput, refusal, err)
 	}
-	switch done, err := store.Steps(ctx, x.task.TaskID); {
+	switch done, err := store.StepsDone(ctx, x.task.TaskID); {
 	case err != nil:
 		return Acted{}, fmt.Errorf("supersede: %w", err)
 	case len(done) > 0:

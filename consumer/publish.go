@@ -69,6 +69,21 @@ func Publish[J any](ctx context.Context, js jetstream.JetStream, kind JobOf[J], 
 	return PublishRaw(ctx, js, kind, body, nil)
 }
 
+// ReadJob reads a body as workers read the messages of a kind: by the strict rules, and with a usable key. It is for jobs
+// inside a job, such as the records of a batch. The error is a *RefusedError, which quotes nothing of the body.
+func ReadJob[J any](kind JobOf[J], body []byte) (J, error) {
+	var none J
+	d, err := kind.define()
+	if err != nil {
+		return none, err
+	}
+	j, err := d.read(body, maxBody)
+	if err != nil {
+		return none, refused(err)
+	}
+	return j.value.(J), nil
+}
+
 // PublishRaw is Publish for a body as it will travel, byte for byte, with headers of its own. A Nats-Msg-Id among
 // them replaces the derived one, and Traceparent is set from ctx unless given.
 //
@@ -119,6 +134,11 @@ func messageOf(ctx context.Context, d *definition, j job, header map[string][]st
 
 func publish(ctx context.Context, js jetstream.JetStream, m *nats.Msg) (Publication, error) {
 	answer, err := js.PublishMsg(ctx, m)
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return Publication{}, &RefusedError{Reason: idemstore.TooLarge, Detail: fmt.Sprintf(
+			"message of %d bytes, max_payload of the NATS server is %d: split the job, each part under a key of its own, or raise it",
+			m.Size(), js.Conn().MaxPayload())}
+	}
 	if err != nil {
 		return Publication{Outcome: NotKnown}, fmt.Errorf("publish: %w", err)
 	}

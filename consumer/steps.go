@@ -18,13 +18,13 @@ func (a *attempt) runSteps(ctx context.Context, c idemstore.Claimed) settlement 
 	if err != nil {
 		return a.failed(ctx, conclusion{err: err})
 	}
-	recorded, err := a.engine.store.Steps(ctx, a.task.TaskID)
+	recorded, err := a.engine.store.StepsDone(ctx, a.task.TaskID)
 	if err != nil {
 		return a.notSaved(ctx, conclusion{}, err)
 	}
 	done := make(map[int]bool, len(recorded))
-	for _, r := range recorded {
-		done[r.Index] = true
+	for _, i := range recorded {
+		done[i] = true
 	}
 	for i, do := range steps {
 		switch {
@@ -35,7 +35,8 @@ func (a *attempt) runSteps(ctx context.Context, c idemstore.Claimed) settlement 
 		case a.engine.held.drains(), !a.kind.mayPerform():
 			return a.giveBack(ctx, decideOutcome(outcomeFacts{outcome: outcomeDrained}), conclusion{})
 		}
-		if s, stop := a.doStep(ctx, i, do); stop {
+		x := idemstore.Step{Fence: a.task.Fence, Index: i, Total: len(steps), Lease: a.engine.config.Lease}
+		if s, stop := a.doStep(ctx, x, do); stop {
 			return s
 		}
 	}
@@ -44,12 +45,11 @@ func (a *attempt) runSteps(ctx context.Context, c idemstore.Claimed) settlement 
 }
 
 // doStep does one record, or sets it aside. stop ends the attempt.
-func (a *attempt) doStep(ctx context.Context, i int, do step) (s settlement, stop bool) {
+func (a *attempt) doStep(ctx context.Context, x idemstore.Step, do step) (s settlement, stop bool) {
 	before := a.progressed()
 	limited, cancel := a.limitApply(ctx)
 	defer cancel()
-	x := idemstore.Step{Fence: a.task.Fence, Index: i, Lease: a.engine.config.Lease}
-	renewed, err := a.engine.store.DoStep(limited, x, a.applyLimit(), func(tx pgx.Tx) (string, error) { return a.inStep(ctx, tx, i, do) })
+	renewed, err := a.engine.store.DoStep(limited, x, a.applyLimit(), func(tx pgx.Tx) (string, error) { return a.inStep(ctx, tx, x.Index, do) })
 	var failed *idemstore.WorkError
 	switch {
 	case err == nil && renewed:
@@ -62,7 +62,7 @@ func (a *attempt) doStep(ctx context.Context, i int, do step) (s settlement, sto
 	case !aboutRecord(ctx, failed.Err):
 		return a.failed(ctx, conclusion{err: failed.Err, after: askedFor(failed.Err)}), true
 	}
-	a.log.WarnContext(ctx, "record set aside", "record", i, "error", errorText(failed.Err))
+	a.log.WarnContext(ctx, "record set aside", "record", x.Index, "error", errorText(failed.Err))
 	if err := a.engine.store.SetStepAside(limited, x, errorText(failed.Err)); err != nil {
 		return a.notSaved(ctx, conclusion{}, err), true
 	}

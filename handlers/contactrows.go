@@ -17,11 +17,18 @@ const (
 	lockContact = `
 select id, version, coalesce(updated_at_exact, ''), checksum from shop.contacts where source_id = $1 for update`
 
-	// addContact makes the contact. No row: another worker has just made it.
+	// addContact makes the contact and records the event that made it. No row: another worker has just made it.
 	addContact = `
-insert into shop.contacts (source_id, version, updated_at, updated_at_exact, name, email, checksum, task_id)
-values ($1, $2, $3, nullif($4, ''), $5, $6, $7, $8)
-on conflict (source_id) do nothing returning id`
+with made as (
+  insert into shop.contacts (source_id, version, updated_at, updated_at_exact, name, email, checksum, task_id)
+  values ($1, $2, $3, nullif($4, ''), $5, $6, $7, $8)
+  on conflict (source_id) do nothing returning id
+), recorded as (
+  insert into shop.import_events (source_id, event_id, source_version, source_updated_at, source_updated_at_exact, checksum,
+    result, changed, attempt, contact_id, task_id, idx)
+  select $1, nullif($9, ''), $2, $3, nullif($4, ''), $7, 'imported', true, $10::int, id, $8, $11::int from made
+)
+select id from made`
 
 	// changeContact lets the contact be as a newer event says.
 	changeContact = `
@@ -72,16 +79,9 @@ func newContactEvent(j ContactJob, task int64, attempt int) (contactEvent, error
 	return e, nil
 }
 
+// apply makes the contact, or compares the event with it and changes it if the event wins, and records the event. Two
+// round trips: an import does this for every record.
 func (e contactEvent) apply(ctx context.Context, tx pgx.Tx) (ContactResult, error) {
-	r, err := e.meet(ctx, tx)
-	if err != nil {
-		return ContactResult{}, err
-	}
-	return r, e.record(ctx, tx, r)
-}
-
-// meet makes the contact, or compares the event with it and changes it if the event wins.
-func (e contactEvent) meet(ctx context.Context, tx pgx.Tx) (ContactResult, error) {
 	r := ContactResult{SourceID: e.source}
 	stored, err := e.lock(ctx, tx)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -98,10 +98,10 @@ func (e contactEvent) meet(ctx context.Context, tx pgx.Tx) (ContactResult, error
 		return r, fmt.Errorf("lock or add contact: %w", err)
 	}
 	r.ContactID = stored.id
-	if r.Result, r.Changed, err = e.against(stored); err != nil || !r.Changed {
+	if r.Result, r.Changed, err = e.against(stored); err != nil {
 		return r, err
 	}
-	return r, e.change(ctx, tx)
+	return r, e.write(ctx, tx, r)
 }
 
 // against compares an event with the contact as it is.
@@ -130,27 +130,25 @@ func (e contactEvent) lock(ctx context.Context, tx pgx.Tx) (c storedContact, err
 }
 
 func (e contactEvent) add(ctx context.Context, tx pgx.Tx) (id int64, err error) {
-	err = tx.QueryRow(ctx, addContact, e.row()...).Scan(&id)
+	err = tx.QueryRow(ctx, addContact, append(e.row(), textOf(e.job.EventID), e.attempt, e.index)...).Scan(&id)
 	return id, err
 }
 
-func (e contactEvent) change(ctx context.Context, tx pgx.Tx) error {
-	if _, err := tx.Exec(ctx, changeContact, e.row()...); err != nil {
-		return fmt.Errorf("change contact: %w", err)
-	}
-	return nil
-}
-
-// row are the arguments of addContact and changeContact.
+// row are the first arguments of addContact, and those of changeContact.
 func (e contactEvent) row() []any {
 	return []any{e.source, e.edition.version, e.edition.moment.time(), e.job.UpdatedAt, e.job.Name, e.job.Email, e.sum, e.task}
 }
 
-func (e contactEvent) record(ctx context.Context, tx pgx.Tx, r ContactResult) error {
-	_, err := tx.Exec(ctx, recordEvent, e.source, textOf(e.job.EventID), e.edition.version, e.edition.moment.time(), e.job.UpdatedAt,
+// write changes the contact, if the event has won, and records what became of the event.
+func (e contactEvent) write(ctx context.Context, tx pgx.Tx, r ContactResult) error {
+	b := &pgx.Batch{}
+	if r.Changed {
+		b.Queue(changeContact, e.row()...)
+	}
+	b.Queue(recordEvent, e.source, textOf(e.job.EventID), e.edition.version, e.edition.moment.time(), e.job.UpdatedAt,
 		e.sum, string(r.Result), r.Changed, e.attempt, r.ContactID, e.task, e.index)
-	if err != nil {
-		return fmt.Errorf("record event: %w", err)
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("change contact and record event: %w", err)
 	}
 	return nil
 }

@@ -43,6 +43,7 @@ type ImportResult struct {
 // its progress, under the same rules as contact.sync. A crash repeats none that is done, and a record that cannot be
 // imported does not stop the others.
 func Import(o ImportOptions) consumer.StepKind[ImportJob, json.RawMessage, ImportResult] {
+	contact := Contact(ContactOptions{})
 	return consumer.StepKind[ImportJob, json.RawMessage, ImportResult]{
 		Name: importKind,
 		Contract: consumer.Contract{
@@ -58,8 +59,14 @@ func Import(o ImportOptions) consumer.StepKind[ImportJob, json.RawMessage, Impor
 		Key:     ImportJob.key,
 		Refs:    func(j ImportJob) consumer.Refs { return consumer.Refs{"batch": textOf(j.BatchID)} },
 		Steps:   func(j ImportJob) []json.RawMessage { return j.Records },
-		Step:    importRecord,
-		Done:    countImport,
+		Step: func(ctx context.Context, tx pgx.Tx, a *consumer.Attempt[ImportJob], i int, record json.RawMessage) (string, error) {
+			j, err := consumer.ReadJob(contact, record)
+			if err != nil {
+				return "", err
+			}
+			return importRecord(ctx, tx, a, i, j)
+		},
+		Done: countImport,
 	}
 }
 
@@ -75,17 +82,10 @@ func (j ImportJob) key() (string, error) {
 }
 
 // importRecord does for one record what contact.sync does for a message.
-func importRecord(ctx context.Context, tx pgx.Tx, a *consumer.Attempt[ImportJob], i int, record json.RawMessage) (string, error) {
-	var j ContactJob
-	if err := json.Unmarshal(record, &j); err != nil {
-		return "", fmt.Errorf("record %d: %w", i, err)
-	}
-	if _, err := j.key(); err != nil {
-		return "", fmt.Errorf("record %d: %w", i, err)
-	}
-	e, err := newContactEvent(j, a.TaskID, a.Number)
+func importRecord(ctx context.Context, tx pgx.Tx, a *consumer.Attempt[ImportJob], i int, record ContactJob) (string, error) {
+	e, err := newContactEvent(record, a.TaskID, a.Number)
 	if err != nil {
-		return "", fmt.Errorf("record %d: %w", i, err)
+		return "", err
 	}
 	e.index = i
 	r, err := e.apply(ctx, tx)

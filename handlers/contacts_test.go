@@ -30,7 +30,7 @@ func TestImportABatch(t *testing.T) {
 		"0 imported, 1 stale, 2 duplicate, 3 tie, 4 set aside, 5 set aside, 6 set aside, 7 imported"; got != want {
 		t.Errorf("progress %s, want %s", got, want)
 	}
-	if got := b.says(`select reason from shop.import_progress where result = 'set aside' order by idx`); !strings.Contains(got, "record 4: version and updated_at: both are absent") {
+	if got := b.says(`select reason from shop.import_progress where result = 'set aside' order by idx`); !strings.Contains(got, "refused (bad_key): version and updated_at: both are absent") {
 		t.Errorf("reasons %s", got)
 	}
 	if got, want := b.says(`select source_id || ' ' || name from shop.contacts order by 1`), "1 "; !strings.HasPrefix(got, want) || !strings.Contains(got, "3 Grace") {

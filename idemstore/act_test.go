@@ -185,7 +185,7 @@ func TestSupersedeRefusedBesideSteps(t *testing.T) {
 	b := newBench(t)
 	b.makeRows(t)
 	task, _ := b.found(t, "order_1", "review, not unsure")
-	b.exec(t, `insert into settle.steps (task_id, idx, outcome) values ($1, 0, 'imported')`, task.TaskID)
+	b.exec(t, `insert into settle.steps (task_id, idx, total, outcome) values ($1, 0, 1, 'imported')`, task.TaskID)
 	b.refused(t, task.TaskID, idemstore.ErrChanged, func() (idemstore.Task, error) {
 		return b.Supersede(t.Context(), task.Shown(), byAnna, another())
 	})

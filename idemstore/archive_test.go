@@ -440,7 +440,7 @@ func TestD39Forget(t *testing.T) {
 	archivedLater := b.oldFinal(t, "never archived")
 	b.exec(t, `insert into settle.task_refs (name, value, task_id) values ('customer', 'c_1', $1)`, gone)
 	b.exec(t, `insert into settle.task_events (task_id, actor, attempt, reason) values ($1, 'worker', 1, 'x')`, gone)
-	b.exec(t, `insert into settle.steps (task_id, idx, outcome) values ($1, 0, 'imported')`, gone)
+	b.exec(t, `insert into settle.steps (task_id, idx, total, outcome) values ($1, 0, 1, 'imported')`, gone)
 	r := refusalOf("{")
 	r.TaskID = gone
 	if err := b.Refuse(t.Context(), r); err != nil {

@@ -45,7 +45,7 @@ func (s *Store) ApplyNew(ctx context.Context, c Claim, limit time.Duration, work
 			}
 			saved, err = applyIn(ctx, conn, tx, found, work)
 			return err
-		})
+		}, commitOf(ctx))
 	})
 	switch {
 	case err == nil:
@@ -97,7 +97,7 @@ func (s *Store) ApplyHeld(ctx context.Context, c Claimed, limit time.Duration, w
 			worked = true
 			saved, err = applyIn(ctx, conn, tx, c, work)
 			return err
-		})
+		}, commitOf(ctx))
 	})
 	switch {
 	case err == nil:
@@ -128,8 +128,9 @@ func (s *Store) savedBefore(ctx context.Context, f Fence) (Saved, error) {
 	return out[0], nil
 }
 
-// inTx runs f in a transaction with the guard. f's own errors are marked: after them nothing was committed.
-func (s *Store) inTx(ctx context.Context, limit time.Duration, f func(*pgx.Conn, pgx.Tx) error) error {
+// inTx runs f in a transaction with the guard, and then end, which commits it. f's own errors are marked: after them
+// nothing was committed.
+func (s *Store) inTx(ctx context.Context, limit time.Duration, f, end func(*pgx.Conn, pgx.Tx) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return &notCommitted{fmt.Errorf("acquire connection: %w", err), true}
@@ -142,13 +143,20 @@ func (s *Store) inTx(ctx context.Context, limit time.Duration, f func(*pgx.Conn,
 	}
 	if err := f(conn.Conn(), tx); err != nil {
 		tidy(ctx, conn.Conn(), err)
+		if isNotCommitted(err) {
+			return err
+		}
 		return &notCommitted{err, passing[sqlState(err)]}
 	}
-	if err := tx.Commit(ctx); err != nil {
+	if err := end(conn.Conn(), tx); err != nil {
 		tidy(ctx, conn.Conn(), err)
 		return classifyCommit(err)
 	}
 	return nil
+}
+
+func commitOf(ctx context.Context) func(*pgx.Conn, pgx.Tx) error {
+	return func(_ *pgx.Conn, tx pgx.Tx) error { return tx.Commit(ctx) }
 }
 
 // classifyCommit is classify for a COMMIT of its own. The driver calls a connection that broke while it waited for the

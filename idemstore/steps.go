@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Steps of resumable jobs: each record with its progress row in one transaction, under the fence.
@@ -27,12 +28,14 @@ with held as materialized (
 )
 select settle.fence(exists (select from held where lease_until > clock_timestamp()), $1), exists (select from renewed)`
 
-// addStep keeps what became of a step.
+// addStep keeps what became of a step, and of how many there are, so that progress can be read without knowing the job.
 const addStep = `/* settle:add-step */
-insert into settle.steps (task_id, idx, outcome, reason) values ($1, $2, $3, $4)`
+insert into settle.steps (task_id, idx, total, outcome, reason) values ($1, $2, $3, $4, $5)`
 
 const steps = `/* settle:steps */
 select idx, outcome, coalesce(reason, '') from settle.steps where task_id = $1 order by idx`
+
+const stepsDone = `/* settle:steps-done */ select idx from settle.steps where task_id = $1`
 
 const hasStep = `/* settle:has-step */ select 1 from settle.steps where task_id = $1 and idx = $2`
 
@@ -49,20 +52,21 @@ const SetAside = "set aside"
 // Step is one step of an attempt.
 type Step struct {
 	Fence
-	Index int
+	Index int // from 0
+	Total int // number of steps that the task has
 	Lease time.Duration
 }
 
-// Steps returns what is recorded of a task's steps, in their order.
-func (s *Store) Steps(ctx context.Context, taskID int64) ([]StepResult, error) {
-	found, err := query(ctx, s, pgx.RowToStructByPos[StepResult], steps, taskID)
+// StepsDone returns which of a task's steps are recorded, done or set aside, in no order.
+func (s *Store) StepsDone(ctx context.Context, taskID int64) ([]int, error) {
+	found, err := query(ctx, s, pgx.RowTo[int], stepsDone, taskID)
 	if err != nil {
 		return nil, fmt.Errorf("list steps: %w", err)
 	}
 	return found, nil
 }
 
-// StepsIn is Steps within a transaction.
+// StepsIn returns what is recorded of a task's steps, in their order, within a transaction.
 func StepsIn(ctx context.Context, tx pgx.Tx, taskID int64) ([]StepResult, error) {
 	rows, err := tx.Query(ctx, steps, taskID)
 	if err != nil {
@@ -75,10 +79,12 @@ func StepsIn(ctx context.Context, tx pgx.Tx, taskID int64) ([]StepResult, error)
 // whether the lease was moved on.
 //
 // Errors and repetitions are those of ApplyHeld: a *WorkError means that nothing of it was committed, ErrLost that the
-// attempt has lost the task. Where the answer to COMMIT is lost it finds out whether the step is recorded.
+// attempt has lost the task. A connection that breaks under the work says nothing about the work, so that is run again.
+// Where the answer to COMMIT is lost it finds out whether the step is recorded. A step that is recorded stays as it is.
 func (s *Store) DoStep(ctx context.Context, x Step, limit time.Duration, work func(pgx.Tx) (outcome string, err error)) (renewed bool, err error) {
 	worked := false
 	err = again(ctx, func(ctx context.Context) error {
+		var outcome string
 		worked, renewed = false, false
 		return s.inTx(ctx, limit, func(conn *pgx.Conn, tx pgx.Tx) (err error) {
 			var held bool
@@ -86,26 +92,50 @@ func (s *Store) DoStep(ctx context.Context, x Step, limit time.Duration, work fu
 				return err
 			}
 			worked = true
-			outcome, err := work(lent{tx})
-			if err == nil {
-				err = leftOpen(conn.PgConn())
-			}
-			if err != nil {
-				return &WorkError{err}
-			}
-			_, err = tx.Exec(ctx, addStep, x.TaskID, x.Index, clean(outcome), nil)
-			return err
-		})
+			outcome, err = work(lent{tx})
+			return judgeStep(conn, err)
+		}, func(conn *pgx.Conn, _ pgx.Tx) error { return x.commit(ctx, conn, outcome) })
 	})
 	switch {
 	case err == nil:
 		return renewed, nil
+	case isRecorded(err):
+		return false, nil
 	case sqlState(err) == fenceState && !worked:
 		return false, fmt.Errorf("step: %w", ErrLost)
 	case isNotCommitted(err):
 		return false, fmt.Errorf("step: %w", blame(err, worked))
 	}
 	return s.stepAgain(ctx, x, limit, work, err)
+}
+
+// judgeStep says whether what a step did can be committed.
+func judgeStep(conn *pgx.Conn, err error) error {
+	if err == nil {
+		err = leftOpen(conn.PgConn())
+	}
+	switch {
+	case err == nil:
+		return nil
+	case conn.IsClosed():
+		return &notCommitted{err, true}
+	}
+	return &WorkError{err}
+}
+
+// commit records the outcome and ends the transaction, in one round trip.
+func (x Step) commit(ctx context.Context, conn *pgx.Conn, outcome string) error {
+	b := &pgx.Batch{}
+	b.Queue(addStep, x.TaskID, x.Index, x.Total, clean(outcome), nil)
+	b.Queue(commitTx)
+	return conn.SendBatch(ctx, b).Close()
+}
+
+// isRecorded reports whether a step was refused because it is recorded already. The row that says so was committed by
+// this attempt, whose answer was lost, or before it.
+func isRecorded(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.SchemaName == "settle" && pg.ConstraintName == "steps_pkey"
 }
 
 // stepAgain finds out whether a step was committed whose COMMIT was not answered, and does it again if it was not.
@@ -120,12 +150,12 @@ func (s *Store) stepAgain(ctx context.Context, x Step, limit time.Duration, work
 	return s.DoStep(ctx, x, limit, work) // waits for the row, if the server is still at that commit
 }
 
-// SetStepAside records that a step could not be done, under the fence.
+// SetStepAside records that a step could not be done, under the fence. A step that is recorded stays as it is.
 func (s *Store) SetStepAside(ctx context.Context, x Step, reason string) error {
 	err := again(ctx, func(ctx context.Context) error {
-		return s.transact(ctx, func(b *pgx.Batch) {
+		return repeatable(s.transact(ctx, func(b *pgx.Batch) {
 			b.Queue(holdStep, x.TaskID, x.Attempt, x.Token, x.Lease.Microseconds())
-			b.Queue(addStep, x.TaskID, x.Index, SetAside, clean(reason))
+			b.Queue(addStep, x.TaskID, x.Index, x.Total, SetAside, clean(reason))
 		}, func(r pgx.BatchResults) error {
 			for range 2 {
 				if _, err := r.Exec(); err != nil {
@@ -133,15 +163,15 @@ func (s *Store) SetStepAside(ctx context.Context, x Step, reason string) error {
 				}
 			}
 			return nil
-		})
+		}))
 	})
-	if sqlState(err) == fenceState {
+	switch {
+	case err == nil || isRecorded(err):
+		return nil
+	case sqlState(err) == fenceState:
 		err = ErrLost
 	}
-	if err != nil {
-		return fmt.Errorf("set step aside: %w", err)
-	}
-	return nil
+	return fmt.Errorf("set step aside: %w", err)
 }
 
 // AboutData reports whether an error of a handler is about what it was given: its own words, or the database's about a

@@ -20,7 +20,7 @@ import (
 const publishDeadline = 10 * time.Second // for one job's confirmation, also after Ctrl-C
 
 func publishCommand() *cli.Command {
-	flags := append(append(natsFlags(), replicasFlag(), logFlag(), jsonFlag(),
+	flags := append(append(natsFlags(), replicasFlag(), logFlag(), jsonFlag(), maxBodyFlag(),
 		&cli.StringFlag{Name: "kind", Usage: "publish every line as the body of a job of this `KIND`"}), waitFlags()...)
 	return &cli.Command{
 		Name:      "publish",
@@ -45,7 +45,7 @@ fits. Ctrl-C ends the waiting: what was published is in the queue and goes on.`,
 
 func publish(ctx context.Context, cmd *cli.Command) error {
 	log := newLog(cmd)
-	known, err := knownKinds()
+	known, err := sizedKinds(cmd)
 	if err != nil {
 		return err
 	}
@@ -101,6 +101,17 @@ func knownKinds() (map[string]consumer.Definition, error) {
 		return nil, err
 	}
 	return byName(defs)
+}
+
+// sizedKinds are the known kinds with the largest body that --max-body gives.
+func sizedKinds(cmd *cli.Command) (map[string]consumer.Definition, error) {
+	known, err := knownKinds()
+	if cmd.IsSet("max-body") {
+		for name, kind := range known {
+			known[name] = consumer.WithMaxBody(kind, cmd.Int("max-body"))
+		}
+	}
+	return known, err
 }
 
 // input is one source of lines and its name, which is empty where there is only one.

@@ -27,6 +27,11 @@ var (
 	profile  = consumer.DefaultProvider()
 )
 
+// maxBodyFlag is for publishers and workers, which have to agree.
+func maxBodyFlag() cli.Flag {
+	return countFlag("max-body", "largest body in `BYTES`, below max_payload of the NATS server; the same for publishers and workers", defaults.MaxBody, 2)
+}
+
 // workFlags are all flags of settle work.
 func workFlags() []cli.Flag {
 	flags := append([]cli.Flag{databaseFlag()}, natsFlags()...)
@@ -37,7 +42,7 @@ func workFlags() []cli.Flag {
 		durationFlag("ack-wait", "time after which JetStream delivers again, for consumers that are created; at least 1s",
 			defaults.AckWait, time.Second),
 		durationFlag("lease", "how long an attempt owns its task without a heartbeat; 1s to 1h", 30*time.Second, time.Second),
-		countFlag("max-body", "largest body in `BYTES`", defaults.MaxBody, 2),
+		maxBodyFlag(),
 		countFlag("max-ack-pending", "of consumers that are created", defaults.MaxAckPending, 1),
 		replicasFlag(),
 		durationFlag("recover-every", "how often due tasks are taken up whose message does not come; at least 100ms",

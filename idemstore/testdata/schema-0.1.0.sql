@@ -221,7 +221,8 @@ end $$;
 -- Progress of resumable jobs: one row per record that is done or set aside, written with the record's own rows.
 create table if not exists settle.steps (
   task_id bigint not null references settle.tasks (id),
-  idx     int    not null check (idx >= 0),
+  idx     int    not null check (idx >= 0), -- counts from 0
+  total   int    not null check (total > idx), -- number of records of the task
   outcome text   not null,                -- the handler's word, or 'set aside'
   reason  text,                           -- why it was set aside
   at      timestamptz not null default clock_timestamp(),
