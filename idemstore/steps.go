@@ -37,6 +37,15 @@ select idx, outcome, coalesce(reason, '') from settle.steps where task_id = $1 o
 
 const stepsDone = `/* settle:steps-done */ select idx from settle.steps where task_id = $1`
 
+const stepsSetAside = `/* settle:steps-set-aside */
+select idx, outcome, coalesce(reason, '') from settle.steps where task_id = $1 and outcome = '` + SetAside + `' order by idx limit $2`
+
+// progress has one row, also of a task without steps.
+const progress = `/* settle:progress */
+select count(*), count(*) filter (where outcome = '` + SetAside + `'), coalesce(max(total), 0),
+       coalesce(extract(epoch from clock_timestamp() - max(at)), 0)::float8
+from settle.steps where task_id = $1`
+
 const hasStep = `/* settle:has-step */ select 1 from settle.steps where task_id = $1 and idx = $2`
 
 // StepResult is what became of one step.
@@ -73,6 +82,37 @@ func StepsIn(ctx context.Context, tx pgx.Tx, taskID int64) ([]StepResult, error)
 		return nil, fmt.Errorf("list steps: %w", err)
 	}
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[StepResult])
+}
+
+// StepsSetAside returns the steps of a task that were set aside, in their order; limit <= 0 is all.
+func (s *Store) StepsSetAside(ctx context.Context, taskID int64, limit int) ([]StepResult, error) {
+	found, err := query(ctx, s, pgx.RowToStructByPos[StepResult], stepsSetAside, taskID, orNull(max(limit, 0)))
+	if err != nil {
+		return nil, fmt.Errorf("list steps set aside: %w", err)
+	}
+	return found, nil
+}
+
+// Progress is how far a resumable job has come. Zero: no step of it is recorded.
+type Progress struct {
+	Done     int           // steps that are recorded; those set aside are among them
+	SetAside int           // steps that could not be done
+	Total    int           // of the job
+	Quiet    time.Duration // since the last of them, by the clock of the database
+}
+
+// Progress counts the steps of a task.
+func (s *Store) Progress(ctx context.Context, taskID int64) (Progress, error) {
+	found, err := query(ctx, s, func(row pgx.CollectableRow) (p Progress, err error) {
+		var seconds float64
+		err = row.Scan(&p.Done, &p.SetAside, &p.Total, &seconds)
+		p.Quiet = time.Duration(seconds * float64(time.Second))
+		return p, err
+	}, progress, taskID)
+	if err != nil {
+		return Progress{}, fmt.Errorf("count steps: %w", err)
+	}
+	return found[0], nil
 }
 
 // DoStep runs work and records its outcome in one transaction, under the fence and a lease that still runs. It says

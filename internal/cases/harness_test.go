@@ -27,6 +27,7 @@ const soon = 60 * time.Second
 func TestMain(m *testing.M) {
 	rig.Register("worker", worker(referenceKinds))
 	rig.Register("misbehaving", worker(misbehavingKinds))
+	rig.Register("importing", worker(importingKinds))
 	rig.RunChild()
 	// The tests wait for leases most of the time; two at once, the default on a small machine, would be a queue.
 	_ = flag.Set("test.parallel", "8") // -parallel on the command line still wins
