@@ -14,18 +14,23 @@ type beside struct {
 	stranger bool                    // this build has no such kind
 	control  idemstore.Control       // whether the kind is paused
 	refusals []idemstore.KeptRefusal // messages with its key and other content, the newest first
+	progress *progressObject         // nil: no record of a batch
 }
 
 // refusalsShown is how many of a task's refused messages are listed.
 const refusalsShown = 20
 
-func besideOf(ctx context.Context, store *idemstore.Store, t idemstore.Task) (b beside, err error) {
+// besideOf looks it up, and at most so many records that were set aside; 0: all.
+func besideOf(ctx context.Context, store *idemstore.Store, t idemstore.Task, aside int) (b beside, err error) {
 	kinds, err := knownKinds()
 	if err != nil {
 		return b, err
 	}
 	b.stranger = kinds[t.Kind] == nil
 	if b.control, err = controlOf(ctx, store, t.Kind); err != nil {
+		return b, err
+	}
+	if b.progress, err = progressOf(ctx, store, t.TaskID, aside); err != nil {
 		return b, err
 	}
 	b.refusals, err = store.RefusalsOf(ctx, t.TaskID, refusalsShown)

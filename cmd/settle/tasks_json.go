@@ -40,7 +40,8 @@ type taskObject struct {
 	KindMode    string          `json:"kind_mode,omitempty"` // running, asking or paused
 	Refusals    []int64         `json:"refusals,omitempty"`  // of messages with its key and other content, the newest first
 	History     []eventObject   `json:"history,omitempty"`
-	Next        []nextObject    `json:"next,omitempty"` // what a person may do now
+	Progress    *progressObject `json:"progress,omitempty"` // of a batch that is done record by record, from its first record on
+	Next        []nextObject    `json:"next,omitempty"`     // what a person may do now
 }
 
 type eventObject struct {
@@ -85,6 +86,7 @@ func taskStory(t idemstore.Task, events []idemstore.Event, content bool) taskObj
 
 // add tells what stands beside the row.
 func (o *taskObject) add(b beside) {
+	o.Progress = b.progress
 	o.KindMode = string(b.control.Mode)
 	for _, r := range b.refusals {
 		o.Refusals = append(o.Refusals, r.ID)

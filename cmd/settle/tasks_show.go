@@ -16,11 +16,12 @@ import (
 
 func tasksShowCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "show",
-		Usage:     "tell what happened to one task",
-		ArgsUsage: "TASK",
+		Name:        "show",
+		Usage:       "tell what happened to one task",
+		ArgsUsage:   "TASK",
+		Description: "Of a batch that is done record by record it also tells how far that is, and why records were set aside.",
 		Flags: []cli.Flag{
-			databaseFlag(), jsonFlag(),
+			databaseFlag(), jsonFlag(), setAsideFlag(),
 			&cli.BoolFlag{Name: "content", Usage: "also print the job, its result and the provider's last answer"},
 		},
 		Action: action(1, 1, withOperator(consumer.Config{}, showTask)),
@@ -36,7 +37,7 @@ func showTask(ctx context.Context, cmd *cli.Command, store *idemstore.Store, o *
 	if err != nil {
 		return err
 	}
-	b, err := besideOf(ctx, store, task)
+	b, err := besideOf(ctx, store, task, asideLimit(cmd))
 	if err != nil {
 		return err
 	}
@@ -71,6 +72,7 @@ func printStory(w io.Writer, t idemstore.Task, b beside, events []idemstore.Even
 	row("status", plainStatus(t.Status))
 	row("its kind is", b.paused(t))
 	row("attempts", fmt.Sprintf("%d, of which %d failed", t.Attempt, t.Failures))
+	row("progress", b.progress.line(t.Status.Final()))
 	row("duplicates", fmt.Sprintf("%d answered from the stored outcome", t.Duplicates))
 	row("external id", t.ExternalID)
 	row("other external id", t.EvidenceID)
@@ -99,6 +101,9 @@ func printStory(w io.Writer, t idemstore.Task, b beside, events []idemstore.Even
 		row("answer", t.Answer)
 	}
 	if err := table.Flush(); err != nil {
+		return err
+	}
+	if err := b.progress.printAside(w); err != nil {
 		return err
 	}
 	return printHistory(w, events)
