@@ -15,7 +15,7 @@ func TestREADMEIsTheExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	examples := ""
-	for _, name := range []string{"example_kind_test.go", "example_localkind_test.go", "example_new_test.go", "example_publish_test.go"} {
+	for _, name := range []string{"example_kind_test.go", "example_localkind_test.go", "example_new_test.go", "example_publish_test.go", "example_stepkind_test.go"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

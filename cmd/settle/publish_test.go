@@ -193,3 +193,26 @@ func TestPublishSaysWhereNATSIsMissingWithoutThePassword(t *testing.T) {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
 }
+
+// A batch above the limit is refused with what to do, and published where the limit is raised.
+func TestPublishALargeBatch(t *testing.T) {
+	t.Parallel()
+	url, js := devtest.JetStream(t)
+	line := `{"batch_id":"b_1","records":[{"source_id":"1","version":1,"name":"` + strings.Repeat("x", 300<<10) + `","email":""}]}`
+	for limit, want := range map[string]struct {
+		code int
+		says string
+	}{"": {exitFailed, "SETTLE_MAX_BODY"}, "400000": {exitDone, "1 stored"}} {
+		env := map[string]string{"NATS_URL": url}
+		if limit != "" {
+			env["SETTLE_MAX_BODY"] = limit
+		}
+		code, out, errOut := runSettle(t, env, strings.NewReader(line+"\n"), "publish", "--kind", "contacts.import")
+		if code != want.code || !strings.Contains(out, want.says) {
+			t.Errorf("limit %q: exit %d, %s%s; want %d and %q", limit, code, out, errOut, want.code, want.says)
+		}
+	}
+	if n := len(stored(t, js)); n != 1 {
+		t.Errorf("%d messages are stored, want 1", n)
+	}
+}
