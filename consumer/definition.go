@@ -255,6 +255,7 @@ type Description struct {
 	HasLookup     bool     `json:"has_lookup"`
 	HasOrderGuard bool     `json:"has_order_guard"` // by Entity: no event is sent after a newer one
 	Local         bool     `json:"local"`           // it has no provider; Provider says nothing
+	HasSteps      bool     `json:"has_steps"`       // a StepKind: record by record, each with its progress
 }
 
 // Describe gives the declaration of a kind as an engine with this configuration would run it.
@@ -268,5 +269,5 @@ func Describe(def Definition, c Config) (Description, error) {
 	}
 	return Description{Name: d.name, Subject: subject(d.name), Consumer: consumerName(d.name), Contract: d.contract,
 		Policy: d.policy, Provider: d.provider, HasLookup: d.lookup != nil, HasOrderGuard: d.entity != nil,
-		Local: d.apply != nil}, nil
+		Local: d.apply != nil, HasSteps: d.steps != nil}, nil
 }

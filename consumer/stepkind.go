@@ -9,8 +9,13 @@ import (
 )
 
 // StepKind declares resumable local work, such as an import: one record after the other, each in a transaction of its
-// own together with the row that says it is done, under the task's fence. A crash after 80 of 100 repeats none of the 80,
-// whoever goes on. Name, Contract, Key, Steps, Step and Done are required.
+// own together with the row that says it is done (in settle.steps), under the task's fence. A crash after 80 of 100 repeats
+// none of the 80, whoever goes on; it costs one of Policy.MaxFailures, while a drain costs none. Name, Contract, Key, Steps,
+// Step and Done are required.
+//
+// The whole batch is one message, so Config.MaxBody and the server's max_payload bound it. A batch that is larger is best
+// cut into several jobs, each with a key of its own: they resume each by itself, and run at once. One job is one commit per
+// record, five round trips of the database where Step needs two.
 type StepKind[J, S, R any] struct {
 	Name     string   // as Kind.Name
 	Contract Contract // as Kind.Contract
@@ -20,12 +25,14 @@ type StepKind[J, S, R any] struct {
 	Key  func(J) (string, error) // as Kind.Key
 	Refs func(J) Refs            // optional; as Kind.Refs
 
-	// Steps takes the records out of the job, the same ones in the same order each time.
+	// Steps takes the records out of the job, the same ones in the same order each time. Where one of them may be badly
+	// written, let S be json.RawMessage and read it in Step, with ReadJob or by hand: what does not fit S refuses the whole job.
 	Steps func(J) []S
-	// Step writes the rows of record i through tx, under the rules of LocalKind.Apply, and returns a word for what it
-	// did ("imported", "stale"). An error rolls the record back. If it is about the record (the step's own words, or a
-	// refusal of the database for what the rows say) the record is set aside with its reason and the others go on. Made
-	// with NotSent, or of any other sort, it costs one failure of the task and is tried again later.
+	// Step writes the rows of record i, counted from 0, through tx, under the rules of LocalKind.Apply, and returns a word
+	// for what it did ("imported", "stale"). An error rolls the record back. If it is about the record (the step's own
+	// words, or a refusal of the database for what the rows say) the record is set aside with its reason and the others go
+	// on. Made with NotSent, or of any other sort, it costs one failure of the task and is tried again later. A connection
+	// that breaks is neither: the record is done again at once.
 	Step func(ctx context.Context, tx pgx.Tx, a *Attempt[J], i int, record S) (outcome string, err error)
 	// Done makes the result once every record is done or set aside, under the rules of LocalKind.Apply.
 	Done func(ctx context.Context, tx pgx.Tx, a *Attempt[J], results []StepResult) (R, error)

@@ -52,7 +52,8 @@ func Import(o ImportOptions) consumer.StepKind[ImportJob, json.RawMessage, Impor
 				"(seen as shop.import_progress)",
 			Success:   "every record is imported, stale, a duplicate, a tie, or set aside with its reason",
 			SecondRun: "goes on behind the last record that was committed; after the end it returns the stored counts",
-			StopRule:  "a record that cannot be imported is set aside. A person decides about a batch that fails as a whole, again and again",
+			StopRule: "a record that cannot be imported is set aside. A worker that dies in a batch, or a fault that is not the record's, " +
+				"costs one failure; the last of the budget calls a person, and a retry goes on where the batch was",
 		},
 		Policy:  o.Policy,
 		Content: consumer.Content{IDs: []string{"batch_id"}},

@@ -69,6 +69,7 @@ type kindObject struct {
 	Policy     policyObject   `json:"policy"`
 	Provider   *profileObject `json:"provider,omitempty"` // not of kinds that have none
 	OrderGuard bool           `json:"order_guard"`
+	Steps      bool           `json:"record_by_record"`
 	Control    *kindControl   `json:"control,omitempty"` // only where a database is named
 }
 
@@ -119,7 +120,7 @@ type profileObject struct {
 
 func describeKind(d consumer.Description) kindObject {
 	out := kindObject{
-		Kind: d.Name, Subject: d.Subject, Consumer: d.Consumer, OrderGuard: d.HasOrderGuard,
+		Kind: d.Name, Subject: d.Subject, Consumer: d.Consumer, OrderGuard: d.HasOrderGuard, Steps: d.HasSteps,
 		Contract: contractObject{d.Contract.Effect, d.Contract.Rows, d.Contract.Success, d.Contract.SecondRun, d.Contract.StopRule},
 		Policy: policyObject{
 			Lease: leaseName(d.Policy.Lease), Deadline: short(d.Policy.Deadline), MaxFailures: d.Policy.MaxFailures,
@@ -170,6 +171,10 @@ func printKind(w io.Writer, k kindObject) error {
 	}
 	if k.OrderGuard {
 		row("order", "one event of an entity at a time; one that is not newer than what was applied is skipped, unsent")
+	}
+	if k.Steps {
+		row("records", "one after the other, each in one transaction with its progress; the deadline is that of one record; "+
+			"tasks show says how far it is")
 	}
 	if k.Control != nil {
 		row("now", k.Control.String())

@@ -9,6 +9,23 @@ import (
 	"github.com/settlemq/settle/consumer"
 )
 
+func TestKindsSayWhichWorkRecordByRecord(t *testing.T) {
+	t.Parallel()
+	for kind, steps := range map[string]bool{"contacts.import": true, "contact.sync": false} {
+		code, text, errOut := runSettle(t, nil, nil, "kinds", "--kind", kind)
+		if code != exitDone || strings.Contains(text, "each in one transaction with its progress; the deadline") != steps {
+			t.Errorf("%s: exit %d %s: %s", kind, code, errOut, text)
+		}
+		code, raw, errOut := runSettle(t, nil, nil, "kinds", "--json", "--kind", kind)
+		var object struct {
+			Steps bool `json:"record_by_record"`
+		}
+		if err := json.Unmarshal([]byte(raw), &object); code != exitDone || err != nil || object.Steps != steps {
+			t.Errorf("%s: exit %d %s%v: %s", kind, code, errOut, err, raw)
+		}
+	}
+}
+
 func TestKindsSayWhetherEventsKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	kind := consumer.Kind[struct{}, string]{
