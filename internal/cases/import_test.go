@@ -104,9 +104,17 @@ func TestImportCrash(t *testing.T) {
 			}
 			s.settings = direct
 			s.settings.Config.Lease = 5 * time.Second
-			second := s.startImporter()
+			again := rig.Point{Span: "settle.step", Edge: rig.Start, Attribute: "settle.step", Value: fmt.Sprint(c.done - 1)}
+			onward := rig.Point{Span: "settle.step", Edge: rig.Start, Attribute: "settle.step", Value: fmt.Sprint(c.done)}
+			second := s.startImporter(again, onward)
 			task := s.importedOnce(j, 100)
+			second.AwaitPoint(onward, soon)
 			drained(t, second)
+			select {
+			case <-second.Reached(again):
+				t.Error("the second worker tried the last committed record again")
+			default:
+			}
 			after := s.importRows()
 			if !slices.Equal(after[:c.done], before) {
 				t.Errorf("the first records are now\n%s\nand were\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
