@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/rig"
 )
 
 // tenSteps is a kind whose jobs have ten records. Each writes a row, and then one of them does what a test says.
@@ -150,5 +151,30 @@ func TestStepKindNamesWhatItLacks(t *testing.T) {
 	d, err := Describe(tenSteps(0, nil), Config{})
 	if err != nil || !d.Local || !d.HasSteps {
 		t.Errorf("%+v (%v)", d, err)
+	}
+}
+
+// Somebody takes the task right behind a record, and the worker has not heard of it: the fence is in the statement of the
+// next record, so that none is committed.
+func TestStepAfterTheTaskWasTaken(t *testing.T) {
+	t.Parallel()
+	b := newLocalBench(t)
+	taken := make(chan struct{})
+	e, _ := b.serve(tenSteps(4, func(ctx context.Context, tx pgx.Tx, _ int) error {
+		defer close(taken)
+		_, err := tx.Exec(ctx, `update settle.tasks set attempts = attempts + 1, token = gen_random_uuid()`)
+		return err
+	}))
+	b.publish(`{"order":"1"}`)
+	rig.Await(t, taken, 30*time.Second, "the task is taken")
+	if !eventually(t, 30*time.Second, func() bool { return e.held.count() == 0 }) {
+		t.Fatal("the worker goes on")
+	}
+	task, _ := b.find()
+	if p, err := b.store.Progress(t.Context(), task.TaskID); err != nil || p.Done != 5 || task.Status != idemstore.Started || task.Attempt != 2 {
+		t.Errorf("progress %+v (%v), %s, attempt %d; want 5 records, started, attempt 2", p, err, task.Status, task.Attempt)
+	}
+	if got := b.notes(); strings.Count(got, "record") != 5 {
+		t.Errorf("notes %s, want 5", got)
 	}
 }
