@@ -9,8 +9,9 @@ import (
 
 // Ten thousand records and twenty kills, each around a commit: every record is imported once. Two workers live at any
 // time but the last, so that another one goes on as soon as the lease of the killed one is over.
+//
+// It is not parallel: it keeps every core busy for half a minute, and the others here wait for leases of a second.
 func TestImportKilledTwentyTimes(t *testing.T) {
-	t.Parallel()
 	const records, kills = 10_000, 20
 	s, j := newStage(t), batch(records)
 	s.settings.Config.MaxBody = 1 << 20
