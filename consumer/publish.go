@@ -81,7 +81,11 @@ func ReadJob[J any](kind JobOf[J], body []byte) (J, error) {
 	if err != nil {
 		return none, refused(err)
 	}
-	return j.value.(J), nil
+	job, ok := j.value.(J)
+	if !ok {
+		return none, fmt.Errorf("read job: kind %q has jobs of type %T", d.name, j.value)
+	}
+	return job, nil
 }
 
 // PublishRaw is Publish for a body as it will travel, byte for byte, with headers of its own. A Nats-Msg-Id among
