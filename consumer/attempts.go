@@ -31,6 +31,7 @@ type attempt struct {
 	leaseEnd atomic.Pointer[time.Time]
 	saving   atomic.Bool
 	progress atomic.Pointer[time.Time] // of a step kind: when the step under way began
+	aside    int                       // of a step kind: records that this attempt has set aside
 	result   any                       // of a local job
 	stored   []byte                    // the same as JSON, as it was saved
 	readOnly bool                      // it asks about a task that it has not claimed

@@ -40,6 +40,9 @@ func (a *attempt) runSteps(ctx context.Context, c idemstore.Claimed) settlement 
 			return s
 		}
 	}
+	if a.aside > 0 { // one line, however many: the reasons are in the table
+		a.log.WarnContext(ctx, "records set aside by this attempt", "records", a.aside, "of", len(steps))
+	}
 	a.progressed()
 	return a.applyHeld(ctx, c)
 }
@@ -51,20 +54,19 @@ func (a *attempt) doStep(ctx context.Context, x idemstore.Step, do step) (s sett
 	defer cancel()
 	renewed, err := a.engine.store.DoStep(limited, x, a.applyLimit(), func(tx pgx.Tx) (string, error) { return a.inStep(ctx, tx, x.Index, do) })
 	var failed *idemstore.WorkError
-	switch {
-	case err == nil && renewed:
-		a.renewed(before.Add(a.engine.config.Lease))
-		return s, false
-	case err == nil:
-		return s, false
-	case !errors.As(err, &failed):
-		return a.notSaved(ctx, conclusion{}, err), true
-	case !aboutRecord(ctx, failed.Err):
-		return a.failed(ctx, conclusion{err: failed.Err, after: askedFor(failed.Err)}), true
+	if errors.As(err, &failed) {
+		if !aboutRecord(ctx, failed.Err) {
+			return a.failed(ctx, conclusion{err: failed.Err, after: askedFor(failed.Err)}), true
+		}
+		a.aside++
+		a.log.DebugContext(ctx, "record set aside", "record", x.Index, "error", errorText(failed.Err))
+		renewed, err = a.engine.store.SetStepAside(limited, x, errorText(failed.Err))
 	}
-	a.log.WarnContext(ctx, "record set aside", "record", x.Index, "error", errorText(failed.Err))
-	if err := a.engine.store.SetStepAside(limited, x, errorText(failed.Err)); err != nil {
+	if err != nil {
 		return a.notSaved(ctx, conclusion{}, err), true
+	}
+	if renewed {
+		a.renewed(before.Add(a.engine.config.Lease))
 	}
 	return s, false
 }

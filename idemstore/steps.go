@@ -190,28 +190,32 @@ func (s *Store) stepAgain(ctx context.Context, x Step, limit time.Duration, work
 	return s.DoStep(ctx, x, limit, work) // waits for the row, if the server is still at that commit
 }
 
-// SetStepAside records that a step could not be done, under the fence. A step that is recorded stays as it is.
-func (s *Store) SetStepAside(ctx context.Context, x Step, reason string) error {
-	err := again(ctx, func(ctx context.Context) error {
+// SetStepAside records that a step could not be done, under the fence, and says whether the lease was moved on. A step
+// that is recorded stays as it is.
+func (s *Store) SetStepAside(ctx context.Context, x Step, reason string) (renewed bool, err error) {
+	err = again(ctx, func(ctx context.Context) error {
+		renewed = false
 		return repeatable(s.transact(ctx, func(b *pgx.Batch) {
 			b.Queue(holdStep, x.TaskID, x.Attempt, x.Token, x.Lease.Microseconds())
 			b.Queue(addStep, x.TaskID, x.Index, x.Total, SetAside, clean(reason))
 		}, func(r pgx.BatchResults) error {
-			for range 2 {
-				if _, err := r.Exec(); err != nil {
-					return err
-				}
+			var held bool
+			if err := r.QueryRow().Scan(&held, &renewed); err != nil {
+				return err
 			}
-			return nil
+			_, err := r.Exec()
+			return err
 		}))
 	})
 	switch {
-	case err == nil || isRecorded(err):
-		return nil
+	case err == nil:
+		return renewed, nil
+	case isRecorded(err):
+		return false, nil
 	case sqlState(err) == fenceState:
 		err = ErrLost
 	}
-	return fmt.Errorf("set step aside: %w", err)
+	return false, fmt.Errorf("set step aside: %w", err)
 }
 
 // AboutData reports whether an error of a handler is about what it was given: its own words, or the database's about a

@@ -3,6 +3,7 @@ package idemstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -60,12 +61,42 @@ func TestStepNeedsTheFence(t *testing.T) {
 		if _, err := b.DoStep(t.Context(), stepOf(f, 0), time.Minute, adding(name)); !errors.Is(err, idemstore.ErrLost) {
 			t.Errorf("%s: step gave %v, want ErrLost", name, err)
 		}
-		if err := b.SetStepAside(t.Context(), stepOf(f, 1), "bad"); !errors.Is(err, idemstore.ErrLost) {
+		if _, err := b.SetStepAside(t.Context(), stepOf(f, 1), "bad"); !errors.Is(err, idemstore.ErrLost) {
 			t.Errorf("%s: setting aside gave %v, want ErrLost", name, err)
 		}
 		b.wantStepsDone(t, f)
 	}
 	b.wantRows(t)
+}
+
+// Steps, and those set aside, keep the row locked most of the time, so they move the lease on themselves: once half of it
+// is over, and the worker is told.
+func TestStepMovesTheLeaseOn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.makeRows(t)
+	f := b.performing(t, "order_1")
+	for name, step := range map[string]func(idemstore.Step) (bool, error){
+		"done": func(x idemstore.Step) (bool, error) {
+			return b.DoStep(t.Context(), x, time.Minute, adding(fmt.Sprint(x.Index)))
+		},
+		"set aside": func(x idemstore.Step) (bool, error) {
+			x.Index += 5
+			return b.SetStepAside(t.Context(), x, "bad")
+		},
+	} {
+		for i, c := range []struct {
+			left    string
+			renewed bool
+		}{{"45 seconds", false}, {"20 seconds", true}} {
+			b.set(t, f.TaskID, `lease_until = clock_timestamp() + interval '`+c.left+`'`)
+			renewed, err := step(stepOf(f, i))
+			moved := query[bool](t, b.pool, `select lease_until > clock_timestamp() + interval '50 seconds' from settle.tasks where id = $1`, f.TaskID)
+			if err != nil || renewed != c.renewed || moved != c.renewed {
+				t.Errorf("%s with %s left: says %v, moved %v (%v)", name, c.left, renewed, moved, err)
+			}
+		}
+	}
 }
 
 // A step is recorded once. What comes second is rolled back and counts as done.
@@ -79,7 +110,7 @@ func TestStepIsRecordedOnce(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := b.SetStepAside(t.Context(), stepOf(f, 3), "bad"); err != nil {
+	if _, err := b.SetStepAside(t.Context(), stepOf(f, 3), "bad"); err != nil {
 		t.Errorf("set aside what is done: %v", err)
 	}
 	b.wantRows(t, "first")
@@ -138,7 +169,7 @@ func TestD18StepNotAnswered(t *testing.T) {
 				t.Errorf("%d runs, error %v; want %d and none", runs, err, want)
 			}
 			shot = fault.arm(w.proxy, rig.CommitCut{Containing: "/* settle:add-step */"})
-			if err := w.cut.SetStepAside(t.Context(), stepOf(f, 1), "bad"); err != nil {
+			if _, err := w.cut.SetStepAside(t.Context(), stepOf(f, 1), "bad"); err != nil {
 				t.Errorf("set aside: %v", err)
 			}
 			rig.Await(t, shot.Fired(), soon, "the second cut around COMMIT")
@@ -202,7 +233,7 @@ func TestProgress(t *testing.T) {
 		t.Errorf("before the first step: %+v", p)
 	}
 	for i, name := range []string{"a", "", "c", ""} {
-		err := b.SetStepAside(t.Context(), stepOf(f, i), "bad \x00 name")
+		_, err := b.SetStepAside(t.Context(), stepOf(f, i), "bad \x00 name")
 		if name != "" {
 			_, err = b.DoStep(t.Context(), stepOf(f, 4+i), time.Minute, adding(name))
 		}
