@@ -26,6 +26,8 @@ const soon = 60 * time.Second
 
 func TestMain(m *testing.M) {
 	rig.Register("worker", worker(referenceKinds))
+	rig.Register("chain", worker(chainKinds))
+	rig.Register("caller", caller)
 	rig.Register("misbehaving", worker(misbehavingKinds))
 	rig.Register("importing", worker(importingKinds))
 	rig.RunChild()

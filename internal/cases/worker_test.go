@@ -53,6 +53,13 @@ func chargeOf(api *handlers.Client, s settings) consumer.Kind[handlers.ChargeJob
 	return handlers.Charge(api, handlers.ChargeOptions{Provider: s.Provider, CreateOrders: true})
 }
 
+// chainKinds are the reference kinds with what follows a charge: its event, and the job of its receipt.
+func chainKinds(api *handlers.Client, s settings) []consumer.Definition {
+	charges := handlers.Charge(api, handlers.ChargeOptions{Provider: s.Provider, CreateOrders: true, Receipts: true})
+	reports := handlers.Report(api, handlers.ReportOptions{Provider: s.Provider})
+	return []consumer.Definition{charges, reports, handlers.Receipt(handlers.ReceiptOptions{})}
+}
+
 // worker is the main function of a worker process: it serves its kinds until SIGTERM, and drains.
 func worker(kinds kindsOf) func(context.Context) error {
 	return func(ctx context.Context) error {
