@@ -11,7 +11,7 @@ JAEGER    := bin/jaeger
 JAEGERMOD := internal/tools/jaeger
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test night model soak
+.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test night chain-test model soak
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,11 @@ night: $(if $(DATABASE_URL),,postgres) ## run an operator's night: an outage, hi
 # 10,000 jobs in one to two minutes, several faults a second.
 soak: $(if $(DATABASE_URL),,postgres) ## break everything at random under 10,000 jobs, and count the effects (ARGS='--jobs 300000 --seed 7')
 	$(GO) run ./cmd/settle soak $(ARGS)
+
+# About a minute. SETTLE_CHAIN_SEED=N repeats who is killed when.
+chain-test: $(if $(DATABASE_URL),,postgres) ## charge 10,000 orders while workers are killed: as many events and receipts
+	$(GO) vet -tags chain ./internal/cases
+	$(GO) test -tags chain -count=1 -timeout 10m -v -run TestTenThousandCharges ./internal/cases
 
 # Needs spin and a C compiler: apt-get install spin.
 model: ## check the model of the protocol with spin, and refute six wrong ones

@@ -98,9 +98,7 @@ func (s *stage) emitted() (events []event) {
 	return events
 }
 
-// chained checks that each link of the chains of these orders happened once: one charge at the provider, its event, and
-// one receipt for that charge. Copies are how often the event may stand in its stream: all of them are one by their id.
-// It waits until nothing is under way any more.
+// chained waits until the chains of these orders are at their end and nothing is under way any more, and checks them.
 func (s *stage) chained(copies int, orders ...string) {
 	s.t.Helper()
 	for _, o := range orders {
@@ -109,6 +107,14 @@ func (s *stage) chained(copies int, orders ...string) {
 	}
 	s.awaitOutbox()
 	s.awaitSettled()
+	s.onceEach(copies, orders...)
+}
+
+// onceEach checks that each link of the chains of these orders happened once, and that there are no others: one charge at
+// the provider, its event, and one receipt for that charge. Copies are how often the event stands in its stream: all of
+// them are one by their id.
+func (s *stage) onceEach(copies int, orders ...string) {
+	s.t.Helper()
 	charges := s.pairs(`select idempotency_key, charge_id from provider.charges where status = 'succeeded'`)
 	receipts := s.pairs(`select 'order_' || order_id, charge_id from shop.receipts`)
 	events := map[string][]event{}

@@ -30,6 +30,7 @@ type settings struct {
 	Config                            consumer.Config   // without its logger and tracer
 	Provider                          consumer.Provider // what both kinds believe of the provider
 	Timeout                           time.Duration     // of one provider call; 0 is the default
+	Quiet                             bool              // warnings only, and no spans
 }
 
 const settingsVariable = "SETTLE_CASES_WORKER"
@@ -75,8 +76,13 @@ func worker(kinds kindsOf) func(context.Context) error {
 		tracing := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.AlwaysSample()),
 			sdktrace.WithSpanProcessor(spanLog{}), sdktrace.WithSpanProcessor(rig.ChildPoints()))
 		defer tracing.Shutdown(context.WithoutCancel(ctx)) //nolint:errcheck // nothing is exported
-		s.Config.TracerProvider = tracing
-		s.Config.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
+		level := slog.LevelInfo
+		if s.Quiet {
+			level = slog.LevelWarn
+		} else {
+			s.Config.TracerProvider = tracing
+		}
+		s.Config.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 		return serve(ctx, s, kinds(api, s))
 	}
 }
