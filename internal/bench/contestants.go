@@ -27,8 +27,18 @@ func key(j job) (string, error) { return j.ID, nil }
 var contract = consumer.Contract{Effect: "none"}
 
 // external is a kind whose effect takes no time.
-func external() consumer.Definition {
-	return consumer.Kind[job, result]{Name: "bench.external", Contract: contract, Key: key,
+func external() consumer.Definition { return externalKind("bench.external", nil) }
+
+// emitting is the same with one event per job.
+func emitting() consumer.Definition {
+	return externalKind("bench.emitting", func(w *consumer.Writes, f consumer.Final[job, result]) error {
+		w.Emit("events.bench.done", f.Key, f.Result)
+		return nil
+	})
+}
+
+func externalKind(name string, commit func(*consumer.Writes, consumer.Final[job, result]) error) consumer.Definition {
+	return consumer.Kind[job, result]{Name: name, Commit: commit, Contract: contract, Key: key,
 		ExternalID: func(r result) string { return r.ID },
 		Perform: func(_ context.Context, a *consumer.Attempt[job]) (result, error) {
 			return result{a.Job.ID}, a.MaySend()
@@ -48,7 +58,7 @@ func local() consumer.Definition {
 	}
 }
 
-// engine runs a kind until the stream is empty.
+// engine runs a kind until the stream is empty, and the outbox.
 func engine(kind consumer.Definition) func(context.Context, *stage) error {
 	return func(ctx context.Context, s *stage) error {
 		e, err := consumer.New(s.pool, s.js, consumer.Config{Slots: s.slots, Logger: quiet}, kind)

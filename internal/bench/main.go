@@ -5,7 +5,8 @@
 //
 // Each round measures all contestants one after the other, so that a machine that slows down slows all of them. A
 // real PostgreSQL with its default durability and a real JetStream (file store, one replica) are started for it. The
-// jobs are queued first; then the clock runs from the first delivery to the last confirmed ack. Figures are for this
+// jobs are queued first; then the clock runs from the first delivery to the last confirmed ack, or to the last confirmed
+// event of jobs that emit one. Figures are for this
 // machine; the ratios are what they are for.
 package main
 
@@ -35,7 +36,7 @@ func main() {
 	jobs := flag.Int("jobs", 20000, "jobs per measurement")
 	rounds := flag.Int("rounds", 3, "rounds; each measures every contestant once")
 	slots := flag.Int("slots", 256, "jobs performed at once")
-	only := flag.String("only", "", "measure this kind only: bench.loop, bench.external or bench.local")
+	only := flag.String("only", "", "measure this kind only: bench.loop, bench.external, bench.emitting or bench.local")
 	profile := flag.String("cpuprofile", "", "write a CPU profile to this file")
 	flag.Parse()
 	if err := profiled(*profile, func() error {
@@ -82,6 +83,7 @@ func run(ctx context.Context, out io.Writer, jobs, rounds, slots int, only strin
 	contestants := []contestant{
 		{name: "hand-written loop, 64 goroutines", kind: "bench.loop", run: loop},
 		{name: "external kind, no-op", kind: "bench.external", run: engine(external())},
+		{name: "the same, with one event each", kind: "bench.emitting", run: engine(emitting())},
 		{name: "local kind, no-op", kind: "bench.local", run: engine(local())},
 	}
 	if only != "" {
@@ -132,7 +134,7 @@ type stage struct {
 
 	url     string        // of the measurement's database
 	pool    *pgxpool.Pool // of the measurement under way
-	emptied time.Time     // when its last job was acked
+	emptied time.Time     // when its last job was acked, and the last event confirmed
 }
 
 func (s *stage) open(ctx context.Context) (err error) {
@@ -182,6 +184,9 @@ func (s *stage) measure(ctx context.Context, c contestant) (rate float64, used u
 	if err == nil && rows != s.jobs {
 		err = fmt.Errorf("%d rows are finished, want %d", rows, s.jobs)
 	}
+	if err == nil {
+		err = s.countEvents(ctx, c.kind)
+	}
 	return float64(s.jobs) / took.Seconds(), after.minus(before), err
 }
 
@@ -209,6 +214,22 @@ func (s *stage) finished(ctx context.Context) (rows int, err error) {
 	return rows, err
 }
 
+// countEvents checks that a job that emits has left one event.
+func (s *stage) countEvents(ctx context.Context, kind string) error {
+	want := 0
+	if kind == "bench.emitting" {
+		want = s.jobs
+	}
+	stream, err := s.js.Stream(ctx, "EVENTS")
+	if err != nil {
+		return err
+	}
+	if n := stream.CachedInfo().State.Msgs; n != uint64(want) {
+		return fmt.Errorf("%d events, want %d", n, want)
+	}
+	return nil
+}
+
 func (s *stage) prepare(ctx context.Context, kind string) error {
 	s.made++
 	var err error
@@ -229,9 +250,11 @@ func (s *stage) prepare(ctx context.Context, kind string) error {
 	return s.queue(ctx, kind)
 }
 
-// queue makes the stream anew and fills it.
+// queue makes the streams anew and fills that of the jobs.
 func (s *stage) queue(ctx context.Context, kind string) error {
-	_ = s.js.DeleteStream(ctx, "JOBS") // not there the first time
+	for _, name := range []string{"JOBS", "EVENTS"} {
+		_ = s.js.DeleteStream(ctx, name) // not there the first time
+	}
 	if err := consumer.EnsureStreams(ctx, s.js, consumer.Config{}); err != nil {
 		return err
 	}
@@ -251,14 +274,20 @@ func (s *stage) queue(ctx context.Context, kind string) error {
 // body is a payload of 256 bytes.
 func body(i int) []byte { return fmt.Appendf(nil, `{"id":"k%07d","pad":"%0226d"}`, i, i) }
 
-// awaitEmpty waits until the stream holds no message: all were acked.
+// awaitEmpty waits until the stream holds no message and the outbox no row: all were acked, and confirmed.
 func (s *stage) awaitEmpty(ctx context.Context) error {
 	for {
 		stream, err := s.js.Stream(ctx, "JOBS")
 		if err != nil {
 			return err
 		}
+		waiting := true
 		if stream.CachedInfo().State.Msgs == 0 {
+			if err := s.pool.QueryRow(ctx, `select exists (select from settle.outbox)`).Scan(&waiting); err != nil {
+				return err
+			}
+		}
+		if !waiting {
 			s.emptied = time.Now()
 			return nil
 		}
