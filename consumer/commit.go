@@ -229,7 +229,7 @@ func (a *attempt) saved(ctx context.Context, d decision, s idemstore.Save, saved
 		a.engine.alarm.raise(reviewAlert(a.kind.name, saved.Cause, a.task.TaskID))
 	}
 	if len(s.Emits) > 0 {
-		a.engine.relay.poke()
+		a.engine.relay.emitted(s.Emits[0])
 	}
 	a.committed(saved.Status, s.ExternalID, or(d.why, string(saved.Status)))
 	v := d.verb(saved.Status)

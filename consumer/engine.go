@@ -74,7 +74,9 @@ func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definiti
 	e := &Engine{config: c, pool: pool, store: idemstore.New(pool, c.Lease), js: js, log: c.Logger,
 		tracer: c.TracerProvider.Tracer(scopeName), givenUpEvery: givenUpEvery}
 	e.database.log = c.Logger
-	e.relay = &relay{Engine: e, wake: make(chan struct{}, 1)}
+	if e.relay, err = newRelay(e); err != nil {
+		return nil, fmt.Errorf("consumer: a publisher for the outbox: %w", err)
+	}
 	e.newGroups()
 	for _, d := range defs {
 		k := &kind{definition: d, slots: make(chan struct{}, c.Slots)}

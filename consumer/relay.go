@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,6 +28,9 @@ import (
 // A row goes only once the stream has confirmed it. A crash in between publishes it again under the same message id:
 // within its window the stream drops the repeat, after it the consumer gets it twice, with the same id. Of one task,
 // nothing is published before what was emitted earlier is confirmed.
+//
+// Jobs and events have a lane each, so that a stream that does not answer holds up the rows of the other one no longer
+// than the order within a task demands.
 
 const (
 	relayEvery   = time.Second      // between looks for what others have left
@@ -38,59 +43,117 @@ const (
 // relay is one per engine.
 type relay struct {
 	*Engine
+	// publisher has the caller's connection and limits of its own: an answer that never comes is forgotten in time, and
+	// what the caller publishes takes nothing from it.
+	publisher    jetstream.JetStream
+	jobs, events *lane
+}
+
+// lane publishes a part of the outbox, group after group.
+type lane struct {
+	*relay
+	part idemstore.Lane
 	wake chan struct{}
+}
+
+func newRelay(e *Engine) (*relay, error) {
+	r := &relay{Engine: e}
+	r.jobs = &lane{r, idemstore.Lane{Prefix: jobSubjects}, make(chan struct{}, 1)}
+	r.events = &lane{r, idemstore.Lane{Prefix: jobSubjects, Others: true}, make(chan struct{}, 1)}
+	if e.js == nil {
+		return r, nil
+	}
+	var err error
+	r.publisher, err = jetstream.New(e.js.Conn(), jetstream.WithPublishAsyncTimeout(relayConfirm))
+	return r, err
 }
 
 // poke tells the relay that rows were committed. It never blocks.
 func (r *relay) poke() {
+	r.jobs.poke()
+	r.events.poke()
+}
+
+// emitted is poke for the rows of one save: what follows the first waits for it in any case.
+func (r *relay) emitted(first idemstore.Emit) {
+	if strings.HasPrefix(first.Subject, jobSubjects) {
+		r.jobs.poke()
+	} else {
+		r.events.poke()
+	}
+}
+
+func (l *lane) poke() {
 	select {
-	case r.wake <- struct{}{}:
+	case l.wake <- struct{}{}:
 	default:
 	}
 }
 
 // run publishes until ctx ends, and then once more what is there.
 func (r *relay) run(ctx context.Context) {
-	for n := 0; ctx.Err() == nil; {
-		err := r.sweep(ctx)
-		n++
-		if err == nil {
-			n = 0
-		} else if ctx.Err() == nil {
-			r.log.WarnContext(ctx, "outbox not published", "error", err)
-		}
-		r.rest(ctx, n)
-	}
+	defer r.publisher.CleanupPublisher()
+	var lanes sync.WaitGroup
+	lanes.Go(func() { r.jobs.run(ctx) })
+	lanes.Go(func() { r.events.run(ctx) })
+	lanes.Wait()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), relayLast)
 	defer cancel()
-	if err := r.sweep(ctx); err != nil {
+	all := &lane{relay: r}
+	if err := all.sweep(ctx); err != nil {
 		r.log.InfoContext(ctx, "outbox left for the next worker", "error", err)
 	}
 }
 
+func (l *lane) run(ctx context.Context) {
+	for n := 0; ctx.Err() == nil; {
+		err := l.sweep(ctx)
+		n++
+		if err == nil {
+			n = 0
+		} else if ctx.Err() == nil {
+			l.log.WarnContext(ctx, "outbox not published", "error", err)
+		}
+		l.rest(ctx, n)
+	}
+}
+
 // rest waits for the next commit, or for the next look; after n failures in a row only for the latter, and longer.
-func (r *relay) rest(ctx context.Context, n int) {
-	wake, wait := r.wake, relayEvery
+func (l *lane) rest(ctx context.Context, n int) {
+	wake, wait := l.wake, relayEvery
 	if n > 0 {
 		wake, wait = nil, relayEvery<<min(n, 4)
 	}
 	select {
 	case <-ctx.Done():
 	case <-wake:
-	case <-r.after(wait):
+	case <-l.after(wait):
 	}
 }
 
-// sweep publishes until nothing is due any more.
-func (r *relay) sweep(ctx context.Context) error {
+// sweep publishes until nothing of the lane is due any more.
+func (l *lane) sweep(ctx context.Context) error {
 	for {
-		rows, err := r.store.TakeOutbox(ctx, relayGroup, relayHeld)
+		rows, err := l.store.TakeOutbox(ctx, l.part, relayGroup, relayHeld)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
-		if err := r.send(ctx, rows); err != nil {
+		if err := l.send(ctx, rows); err != nil {
 			return err
 		}
+		l.wakeNext(rows)
+	}
+}
+
+// wakeNext wakes the other lane, where what follows these rows may lie.
+func (l *lane) wakeNext(sent []idemstore.OutboxRow) {
+	if !slices.ContainsFunc(sent, func(row idemstore.OutboxRow) bool { return row.TaskID != 0 }) {
+		return
+	}
+	if l == l.jobs {
+		l.events.poke()
+	} else {
+		l.jobs.poke()
 	}
 }
 
@@ -137,7 +200,7 @@ func (r *relay) publish(m *nats.Msg) (jetstream.PubAckFuture, error) {
 	if err := checkOutgoing(m.Subject); err != nil {
 		return nil, err
 	}
-	return r.js.PublishMsgAsync(m)
+	return r.publisher.PublishMsgAsync(m)
 }
 
 // message is a row as it travels. Its span is a child of the attempt that emitted it.

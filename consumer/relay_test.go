@@ -128,15 +128,16 @@ func TestEventPublishedTwiceIsStoredOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	emitted := b.emitted("events.test.paid")
-	dying := &relay{Engine: b.engine(b.kind)}
-	rows, err := b.store.TakeOutbox(t.Context(), 10, 500*time.Millisecond)
+	dying := b.engine(b.kind).relay
+	t.Cleanup(dying.publisher.CleanupPublisher)
+	rows, err := b.store.TakeOutbox(t.Context(), idemstore.Lane{}, 10, 500*time.Millisecond)
 	if err != nil || len(rows) != 1 {
 		t.Fatalf("%d rows (%v)", len(rows), err)
 	}
 	if sent := dying.publishAll(t.Context(), rows); sent[0].Error != "" {
 		t.Fatalf("published: %+v", sent)
 	}
-	if again, err := b.store.TakeOutbox(t.Context(), 10, time.Minute); err != nil || len(again) != 0 {
+	if again, err := b.store.TakeOutbox(t.Context(), idemstore.Lane{}, 10, time.Minute); err != nil || len(again) != 0 {
 		t.Fatalf("%d rows that another holds were taken (%v)", len(again), err)
 	}
 	b.run()
@@ -153,13 +154,15 @@ func TestStoppingRelayConfirms(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.emitted("events.test.paid")
-	rows, err := b.store.TakeOutbox(t.Context(), 10, time.Minute)
+	rows, err := b.store.TakeOutbox(t.Context(), idemstore.Lane{}, 10, time.Minute)
 	if err != nil || len(rows) != 1 {
 		t.Fatalf("%d rows (%v)", len(rows), err)
 	}
 	stopping, stop := context.WithCancel(t.Context())
 	stop()
-	if err := (&relay{Engine: b.engine(b.kind)}).send(stopping, rows); err != nil {
+	r := b.engine(b.kind).relay
+	t.Cleanup(r.publisher.CleanupPublisher)
+	if err := r.send(stopping, rows); err != nil {
 		t.Fatal(err)
 	}
 	if events := b.published(); len(events) != 1 {

@@ -28,11 +28,11 @@ values (gen_random_uuid()::text, $1, $2, $3, $4, $5, $6)`
 
 // takeOutbox takes rows that are due, oldest first, of each task only the oldest: what follows it must not overtake
 // it. They are not due again for $2 microseconds, which is how long nobody else tries them if the taker dies. Rows that
-// another process is taking are left to it.
+// another process is taking are left to it. $3 and $4 are the lane.
 const takeOutbox = `/* settle:take-outbox */
 with due as materialized (
   select o.id from settle.outbox o
-  where o.next_at <= clock_timestamp()
+  where o.next_at <= clock_timestamp() and starts_with(o.subject, $3) <> $4
     and (o.task_id is null or not exists (select from settle.outbox p where p.task_id = o.task_id and p.id < o.id))
   order by o.id limit $1
   for update of o skip locked
@@ -85,12 +85,20 @@ type Sent struct {
 	Unsendable *Refusal
 }
 
-// TakeOutbox takes rows that are due, at most limit, of a task only the oldest. For as long as held nobody else takes
+// Lane is a part of the outbox by where its rows go: those whose subject begins with Prefix, or with Others all but
+// those. The zero Lane is the whole outbox.
+type Lane struct {
+	Prefix string
+	Others bool
+}
+
+// TakeOutbox takes rows of a lane that are due, at most limit, of a task only the oldest, and that only if it is in the
+// lane. For as long as held nobody else takes
 // them; the caller publishes them within that time and tells what became of each with SettleOutbox. A caller that dies
 // leaves them to be published again, under the same message id.
-func (s *Store) TakeOutbox(ctx context.Context, limit int, held time.Duration) (taken []OutboxRow, err error) {
+func (s *Store) TakeOutbox(ctx context.Context, lane Lane, limit int, held time.Duration) (taken []OutboxRow, err error) {
 	err = s.transact(ctx, func(b *pgx.Batch) {
-		b.Queue(takeOutbox, limit, held.Microseconds())
+		b.Queue(takeOutbox, limit, held.Microseconds(), lane.Prefix, lane.Others)
 	}, func(r pgx.BatchResults) error {
 		rows, err := r.Query()
 		if err != nil {

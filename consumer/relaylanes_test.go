@@ -1,0 +1,88 @@
+package consumer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+// silence takes the stream of events away and listens in its place, so that publishers are told neither yes nor no.
+func (b *bench) silence() (end func()) {
+	b.t.Helper()
+	if err := b.js.DeleteStream(b.t.Context(), eventStream); err != nil {
+		b.t.Fatal(err)
+	}
+	sub, err := b.js.Conn().Subscribe(eventSubjects+">", func(*nats.Msg) {})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return func() {
+		b.t.Helper()
+		if err := sub.Unsubscribe(); err != nil {
+			b.t.Fatal(err)
+		}
+		if err := EnsureStreams(b.t.Context(), b.js, Config{}); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// backlog puts events of nobody's into the outbox.
+func (b *bench) backlog(n int) {
+	b.t.Helper()
+	b.exec(`insert into settle.outbox (name, subject, payload) select 'n' || n, 'events.free', '{}' from generate_series(1, $1) n`, n)
+}
+
+// enqueue puts one job behind what is in the outbox.
+func (b *bench) enqueue(id string) {
+	b.t.Helper()
+	err := pgx.BeginFunc(b.t.Context(), b.pool, func(tx pgx.Tx) error { return PublishTx(b.t.Context(), tx, b.kind, orderJob(id)) })
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) outbox() idemstore.OutboxState {
+	b.t.Helper()
+	state, err := b.store.OutboxState(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return state
+}
+
+// Events that nobody confirms hold up no job that was enqueued after them, however many they are, and whatever the
+// caller's client allows to be in flight. Once the stream is back they go out by themselves.
+func TestSilentEventsHoldUpNoJobs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var err error
+	if b.js, err = jetstream.New(b.js.Conn(), jetstream.WithPublishAsyncMaxPending(4)); err != nil {
+		t.Fatal(err)
+	}
+	b.run()
+	b.publish(`{"order":"0"}`)
+	b.awaitStatus("pay_0", idemstore.Finished) // the engine has made its streams
+	end := b.silence()
+	const n = 10 * relayGroup
+	b.backlog(n)
+	b.enqueue("1")
+	b.awaitStatus("pay_1", idemstore.Finished)
+	if !eventually(t, 20*time.Second, func() bool { return b.outbox().Failed > 0 }) {
+		t.Fatal("no event failed to be published")
+	}
+	b.enqueue("2")
+	b.awaitStatus("pay_2", idemstore.Finished)
+	if state := b.outbox(); state.Rows != n || state.Failed == n {
+		t.Errorf("%d events wait, of %d; %d were tried before the jobs", state.Rows, n, state.Failed)
+	}
+	end()
+	if events := b.published(); len(events) != n {
+		t.Errorf("%d events, want %d", len(events), n)
+	}
+}
