@@ -86,3 +86,34 @@ func TestSilentEventsHoldUpNoJobs(t *testing.T) {
 		t.Errorf("%d events, want %d", len(events), n)
 	}
 }
+
+// What follows within a task is in the other lane, and goes out as soon as what it waits for is confirmed.
+func TestALaneWakesTheOther(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.engine(b.kind).relay
+	t.Cleanup(r.publisher.CleanupPublisher)
+	woken := func(l *lane) bool {
+		select {
+		case <-l.wake:
+			return true
+		default:
+			return false
+		}
+	}
+	b.backlog(1)
+	if err := r.events.sweep(t.Context()); err != nil || woken(r.jobs) {
+		t.Errorf("an event of no task woke the jobs (%v)", err)
+	}
+	b.emitted("events.test.paid")
+	b.exec(`insert into settle.outbox (task_id, name, subject, key, payload) select max(id), 'm', 'jobs.test.receipt', 'pay_1', '{}' from settle.tasks`)
+	if err := r.jobs.sweep(t.Context()); err != nil || b.outbox().Rows != 2 {
+		t.Errorf("%d rows wait (%v): the job went before the event", b.outbox().Rows, err)
+	}
+	if err := r.events.sweep(t.Context()); err != nil || !woken(r.jobs) {
+		t.Errorf("the job that follows an event was not woken (%v)", err)
+	}
+	if err := r.jobs.sweep(t.Context()); err != nil || b.outbox().Rows != 0 {
+		t.Errorf("%d rows wait (%v)", b.outbox().Rows, err)
+	}
+}
