@@ -270,6 +270,9 @@ func TestLooksGoOnWhereTheyEnded(t *testing.T) {
 	e.givenUpEvery = 200 * time.Millisecond
 	b.runEngine(e)
 	b.awaitStatus("pay_last", idemstore.Finished)
+	if !eventually(t, 20*time.Second, func() bool { return b.messages() <= many }) {
+		t.Error("the last message is not acked")
+	}
 	if w, _, _ := b.pay.counts(); w != 1 || b.messages() != many {
 		t.Errorf("W=%d, %d messages are left", w, b.messages())
 	}
