@@ -15,19 +15,20 @@ import (
 type fault struct {
 	name string
 	do   func(*soaking, context.Context) (what string, ok bool)
+	ends bool // processes, which take a while to be there again
 }
 
 // faults are all that a run knows. Those that matter most come more often.
 var faults = []fault{
-	{"kill", (*soaking).kill},
-	{"kill", (*soaking).kill},
-	{"freeze", (*soaking).freeze},
-	{"term", (*soaking).term},
-	{"provider", (*soaking).lie},
-	{"provider", (*soaking).lie},
-	{"connections", (*soaking).cutConnections},
-	{"postgres", (*soaking).killPostgres},
-	{"nats", (*soaking).killNATS},
+	{"kill", (*soaking).kill, true},
+	{"kill", (*soaking).kill, true},
+	{"freeze", (*soaking).freeze, false},
+	{"term", (*soaking).term, true},
+	{"provider", (*soaking).lie, false},
+	{"provider", (*soaking).lie, false},
+	{"connections", (*soaking).cutConnections, false},
+	{"postgres", (*soaking).killPostgres, true},
+	{"nats", (*soaking).killNATS, true},
 }
 
 // Amnesia makes the provider break its own promise: it ignores keys. A run with it has to fail, or it would notice nothing.
@@ -53,7 +54,7 @@ func (s *soaking) breakThings(ctx context.Context) {
 		}
 	}
 	if slices.Contains(s.Faults, Amnesia) {
-		known = append(known, fault{Amnesia, (*soaking).forget})
+		known = append(known, fault{Amnesia, (*soaking).forget, false})
 	}
 	for len(known) > 0 {
 		select {
@@ -62,6 +63,9 @@ func (s *soaking) breakThings(ctx context.Context) {
 		case <-time.After(time.Duration(s.random.ExpFloat64() * float64(s.Every))):
 		}
 		f := known[s.random.IntN(len(known))]
+		if f.ends {
+			s.awaitWork(ctx)
+		}
 		what, ok := f.do(s, ctx)
 		if !ok {
 			continue
@@ -70,6 +74,18 @@ func (s *soaking) breakThings(ctx context.Context) {
 		s.done[f.name]++
 		s.mu.Unlock()
 		s.say("%s: %s", f.name, what)
+	}
+}
+
+// awaitWork waits until something was done since it was called before: on a slow machine workers would be killed before they
+// have begun, and nothing would be shown.
+func (s *soaking) awaitWork(ctx context.Context) {
+	for ctx.Err() == nil {
+		if x, err := s.state(ctx); err == nil && x.Done > s.worked {
+			s.worked = x.Done
+			return
+		}
+		_ = pause(ctx, 50*time.Millisecond)
 	}
 }
 

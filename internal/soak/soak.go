@@ -69,6 +69,7 @@ type soaking struct {
 	done      map[string]int // faults
 	kills     int
 	thaws     sync.WaitGroup // frozen workers
+	worked    int            // jobs done when a process was last ended
 }
 
 // Run starts servers and workers of its own, publishes the jobs while faults happen, waits until all have come to rest, and

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -237,7 +238,7 @@ var settings = regexp.MustCompile(`^(SETTLE_|DATABASE_URL=|NATS_|PG|OTEL_)`)
 
 func withoutSettings(environment []string) (kept []string) {
 	for _, e := range environment {
-		if !settings.MatchString(e) {
+		if !settings.MatchString(e) || strings.HasPrefix(e, "SETTLE_TEST_") {
 			kept = append(kept, e)
 		}
 	}
