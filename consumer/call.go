@@ -87,7 +87,7 @@ func StartCall(ctx context.Context, js jetstream.JetStream, db DB, kind Definiti
 	if err != nil {
 		return nil, err
 	}
-	j, err := d.read(body, maxBody)
+	j, err := d.readMessage(header, body, maxBody)
 	if err != nil {
 		return nil, refused(err)
 	}

@@ -35,6 +35,12 @@ type Config struct {
 	Breaker       int           // failures in a row at one provider after which its kinds pause; 10. Negative: never
 	Policy        Policy        // for the fields that a kind leaves zero
 
+	// EventSource and EventTypePrefix make CloudEvents of the events in EVENTS: ce-source is EventSource ("/settle"), ce-type
+	// what their subject has behind "events.", with EventTypePrefix ("") before it. The ids of events are unique within one
+	// database: installations that share consumers need sources of their own, and all workers of one the same.
+	EventSource     string
+	EventTypePrefix string
+
 	// NoRecovery leaves tasks to their messages, and those whose message is gone to other engines.
 	NoRecovery bool
 
@@ -60,7 +66,7 @@ func Defaults() Config {
 	return Config{
 		Slots: 64, AckWait: 30 * time.Second, Lease: 30 * time.Second, DrainTimeout: 20 * time.Second,
 		MaxBody: maxBody, MaxAckPending: 20000, Replicas: 1, RecoverEvery: 15 * time.Second, RecoverAfter: 15 * time.Minute,
-		Breaker: 10, ReplayHorizon: 72 * time.Hour,
+		Breaker: 10, ReplayHorizon: 72 * time.Hour, EventSource: "/settle",
 		Policy: Policy{
 			Deadline: 20 * time.Second, MaxFailures: 5, MaxAge: 24 * time.Hour,
 			BackoffMin: time.Second, BackoffMax: 5 * time.Minute, RetryAfterMax: time.Hour,
@@ -97,6 +103,7 @@ func (c Config) withDefaults() Config {
 	c.RecoverAfter = or(c.RecoverAfter, d.RecoverAfter)
 	c.ReplayHorizon = or(c.ReplayHorizon, d.ReplayHorizon)
 	c.Breaker = or(c.Breaker, d.Breaker)
+	c.EventSource = or(c.EventSource, d.EventSource)
 	c.Policy = c.Policy.over(d.Policy)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -173,7 +180,7 @@ func (c Config) check() error {
 	if c.ReplayHorizon < 0 {
 		bad("ReplayHorizon", "positive", c.ReplayHorizon)
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.checkEvents()...)...)
 }
 
 // check refuses a policy that cannot work; name says whose it is.

@@ -169,6 +169,7 @@ type job struct {
 	payload []byte
 	hash    []byte
 	refs    []idemstore.Ref
+	event   idemstore.EventName // of the CloudEvent that it came in
 }
 
 // read decodes a body into a job with its key. The kind's own limit goes before maxBody. Errors are *refusalError.

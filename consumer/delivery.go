@@ -67,7 +67,7 @@ func (d *delivery) handle(ctx context.Context) {
 
 // run decodes and claims, and says how the delivery ends.
 func (d *delivery) run(ctx context.Context) settlement {
-	j, err := d.kind.read(d.msg.Data(), d.engine.config.MaxBody)
+	j, err := d.kind.readMessage(d.msg.Headers(), d.msg.Data(), d.engine.config.MaxBody)
 	if err != nil {
 		d.span.SetAttributes(attribute.String(attrRefusal, string(refusalReason(err))))
 		return d.refuse(ctx, idemstore.Refusal{}, err)
@@ -124,7 +124,7 @@ func (d *delivery) claim(ctx context.Context, claim idemstore.Claim) (c idemstor
 // claimOf is the claim of a message.
 func (d *delivery) claimOf(ctx context.Context, j job) idemstore.Claim {
 	c := d.claimKey(ctx, j.key)
-	c.Payload, c.Hash, c.HashAlgorithm, c.Refs = j.payload, j.hash, hashAlgorithm, j.refs
+	c.Payload, c.Hash, c.HashAlgorithm, c.Refs, c.Event = j.payload, j.hash, hashAlgorithm, j.refs, j.event
 	c.Origin = idemstore.Origin{Stream: d.meta.Stream, Sequence: d.meta.Sequence.Stream, Stored: d.meta.Timestamp}
 	c.Reply, c.OriginTrace = replySubject(d.msg.Headers()), or(originTrace(d.msg.Headers()), c.Trace)
 	return c

@@ -176,7 +176,7 @@ func (d *drifting) settledMessages(ctx context.Context, def *definition, s stand
 	}
 	err := s.walk(ctx, d.stream, 0, s.info.Delivered.Stream, func(m *jetstream.RawStreamMsg) bool {
 		seen++
-		if j, err := def.read(m.Data, d.config.MaxBody); err == nil && d.now.Sub(m.Time) >= d.Grace {
+		if j, err := def.readMessage(m.Header, m.Data, d.config.MaxBody); err == nil && d.now.Sub(m.Time) >= d.Grace {
 			page[j.key] = append(page[j.key], m)
 		}
 		return seen < d.Limit && (len(page) < groupLimit || flush())

@@ -123,7 +123,7 @@ func (o *Operator) Supersede(ctx context.Context, task idemstore.Task, p Press, 
 
 func (x *pressing) supersede(ctx context.Context, refusal int64) (Acted, error) {
 	store := x.o.engine.store
-	r, err := store.RefusedMessage(ctx, refusal)
+	r, err := store.FindRefusal(ctx, refusal)
 	switch {
 	case errors.Is(err, idemstore.ErrNotFound):
 		return Acted{}, fmt.Errorf("supersede: %w: there is no refusal %d", ErrInput, refusal)
@@ -147,14 +147,14 @@ func (x *pressing) supersede(ctx context.Context, refusal int64) (Acted, error) 
 }
 
 // contentOf reads the job that a task is to take from a refusal.
-func (x *pressing) contentOf(r idemstore.RefusedBody) (job, error) {
+func (x *pressing) contentOf(r idemstore.KeptRefusal) (job, error) {
 	switch {
 	case r.Kind != x.task.Kind:
 		return job{}, fmt.Errorf("it is of kind %q", r.Kind)
 	case r.Cut:
 		return job{}, errors.New("only the beginning of its body was kept")
 	}
-	j, err := x.kind.read(r.Body, x.o.engine.config.MaxBody)
+	j, err := x.kind.readMessage(r.Headers, r.Body, x.o.engine.config.MaxBody)
 	switch {
 	case err != nil:
 		return job{}, err

@@ -88,8 +88,8 @@ func ReadJob[J any](kind JobOf[J], body []byte) (J, error) {
 	return job, nil
 }
 
-// PublishRaw is Publish for a body as it will travel, byte for byte, with headers of its own. A Nats-Msg-Id among
-// them replaces the derived one, and Traceparent is set from ctx unless given.
+// PublishRaw is Publish for a body as it will travel, byte for byte, with headers of its own: a job, or a CloudEvent with the
+// job as its data. A Nats-Msg-Id among the headers replaces the derived one, and Traceparent is set from ctx unless given.
 //
 //nolint:spancheck // endSpan ends it
 func PublishRaw(ctx context.Context, js jetstream.JetStream, kind Definition, body []byte, header map[string][]string) (Publication, error) {
@@ -97,14 +97,14 @@ func PublishRaw(ctx context.Context, js jetstream.JetStream, kind Definition, bo
 	if err != nil {
 		return Publication{}, err
 	}
-	j, err := d.read(body, maxBody)
+	j, err := d.readMessage(header, body, maxBody)
 	if err != nil {
 		return Publication{}, refused(err)
 	}
 	ctx, span := otel.GetTracerProvider().Tracer(scopeName).Start(ctx, spanPublish, trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(attribute.String(attrSystem, "nats"), attribute.String(attrDestination, subject(d.name)),
 			attribute.String(attrOperation, "send"), attribute.String(attrKind, d.name), attribute.String(attrKey, j.key)))
-	out, err := publish(ctx, js, messageOf(ctx, d, j, header))
+	out, err := publish(ctx, js, messageOf(ctx, d, j, body, header))
 	span.SetAttributes(attribute.String(attrOutcome, out.Outcome.String()))
 	endSpan(span, err)
 	out.Key = j.key
@@ -119,8 +119,8 @@ func refused(err error) error {
 	return err
 }
 
-func messageOf(ctx context.Context, d *definition, j job, header map[string][]string) *nats.Msg {
-	m := &nats.Msg{Subject: subject(d.name), Data: j.payload, Header: nats.Header{}}
+func messageOf(ctx context.Context, d *definition, j job, body []byte, header map[string][]string) *nats.Msg {
+	m := &nats.Msg{Subject: subject(d.name), Data: body, Header: nats.Header{}}
 	for k, v := range header {
 		if strings.EqualFold(k, headerMessageID) {
 			k = headerMessageID // the server knows only this spelling

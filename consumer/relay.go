@@ -227,6 +227,9 @@ func (r *relay) message(ctx context.Context, row idemstore.OutboxRow) (*nats.Msg
 	ctx, span := r.tracer.Start(ctx, spanPublish, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(attrs...))
 	propagator.Inject(ctx, headers(m.Header))
 	m.Header.Set(headerMessageID, outboxMessageID(row))
+	if strings.HasPrefix(row.Subject, eventSubjects) {
+		r.config.eventAttributes(m.Header, row)
+	}
 	return m, span
 }
 

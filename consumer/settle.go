@@ -158,6 +158,15 @@ func (m *givenUpMessage) remove(ctx context.Context) error {
 	return m.stream.DeleteMsg(ctx, m.raw.Sequence)
 }
 
+// settle tells the broker about an event that a bridge has taken: an ack once its job is in JOBS or it is kept as a refusal,
+// and otherwise a nak. Passing it on twice is harmless, so a late nak is, too.
+func (p transit) settle(done bool) error {
+	if !done {
+		return p.msg.NakWithDelay(bridgeAgain)
+	}
+	return p.msg.Ack()
+}
+
 // outlived reports whether the consumer of this delivery is gone and another has its name. In a stream that was made
 // anew another job has the same sequence, and the server would take an ack of this delivery for one of that.
 func (d *delivery) outlived() bool { return d.born != d.kind.born.Load() }

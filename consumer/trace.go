@@ -40,6 +40,13 @@ func (h headers) Keys() []string {
 	return keys
 }
 
+// tracing finds the trace context of a message, which a CloudEvent in binary mode may have as an extension alone.
+type tracing struct{ headers }
+
+func (t tracing) Get(name string) string {
+	return or(t.headers.Get(name), t.headers.Get(attributePrefix+name))
+}
+
 var propagator propagation.TraceContext
 
 // labels are what every span of a delivery is searched by: the kind from the start, the key once the message is read,
@@ -108,7 +115,7 @@ func (e *Engine) startDelivery(ctx context.Context, d *delivery) (context.Contex
 	kind := attribute.String(attrKind, d.kind.name)
 	header := headers(d.msg.Headers())
 	if len(header) > 0 {
-		ctx = propagator.Extract(ctx, header)
+		ctx = propagator.Extract(ctx, tracing{header})
 	}
 	ctx, span := e.tracer.Start(ctx, spanDeliver, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(kind,
 		attribute.String(attrSystem, "nats"), attribute.String(attrDestination, d.msg.Subject()),
@@ -221,7 +228,7 @@ func traceparent(ctx context.Context) string {
 
 // originTrace is the publisher's trace context, if it is a valid one.
 func originTrace(h nats.Header) string {
-	parent := headers(h).Get(headerTraceparent)
+	parent := tracing{headers(h)}.Get(headerTraceparent)
 	if parent == "" || !spanContextOf(parent).IsValid() {
 		return ""
 	}

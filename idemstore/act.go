@@ -73,25 +73,6 @@ func (s *Store) Resolve(ctx context.Context, shown Shown, by By, r Resolution) (
 	return s.act(ctx, "resolve", a)
 }
 
-// RefusedBody is the body of a message that was not accepted.
-type RefusedBody struct {
-	Kind string // of its subject
-	Body []byte
-	Cut  bool // only the beginning was kept
-}
-
-// RefusedMessage returns the body of a refusal, or ErrNotFound. It is repeated over broken connections.
-func (s *Store) RefusedMessage(ctx context.Context, refusal int64) (RefusedBody, error) {
-	found, err := query(ctx, s, pgx.RowToStructByPos[RefusedBody], refusedMessage, refusal)
-	switch {
-	case err != nil:
-		return RefusedBody{}, fmt.Errorf("find refusal: %w", err)
-	case len(found) == 0:
-		return RefusedBody{}, fmt.Errorf("find refusal: %w", ErrNotFound)
-	}
-	return found[0], nil
-}
-
 // Another is the content of another message with the task's key.
 type Another struct {
 	Payload       []byte // exact bytes

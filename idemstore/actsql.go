@@ -122,6 +122,3 @@ where t.id = $1 and not exists (
   select from settle.task_events e where e.task_id = $1 and e.at = $2 and e.actor = $3 and e.reason = $4)`
 
 const moment = `/* settle:moment */ select clock_timestamp()`
-
-// refusedMessage is what a task may take its content from: $1 id of the refusal.
-const refusedMessage = `/* settle:refused-message */ select kind, body, cut from settle.refusals where id = $1`

@@ -129,6 +129,7 @@ func insertArgs(claims []Claim) []any {
 		payloads, hashes                 = make([][]byte, n), make([][]byte, n)
 		sequences                        = make([]int64, n)
 		stored                           = make([]*time.Time, n)
+		eventIDs, eventSources           = make([]string, n), make([]string, n)
 		replies, originTraces, ownTraces = make([]string, n), make([]string, n), make([]string, n)
 	)
 	for i := range claims {
@@ -136,9 +137,11 @@ func insertArgs(claims []Claim) []any {
 		keys[i], providerKeys[i], tokens[i], payloads[i], hashes[i] = c.Key, c.ProviderKey, tokenOf(c.Token), c.Payload, c.Hash
 		sequences[i], stored[i] = int64(c.Origin.Sequence), storedTime(c.Origin)
 		replies[i], originTraces[i], ownTraces[i] = c.Reply, c.OriginTrace, c.Trace
+		eventIDs[i], eventSources[i] = c.Event.ID, c.Event.Source
 	}
 	return []any{one.kind, one.local, one.algorithm, one.provider, one.stream, one.lease.Microseconds(), one.maxAge.Microseconds(),
-		keys, tokens, payloads, hashes, providerKeys, sequences, stored, unlessEmpty(replies), unlessEmpty(originTraces), unlessEmpty(ownTraces)}
+		keys, tokens, payloads, hashes, providerKeys, sequences, stored, unlessEmpty(replies), unlessEmpty(originTraces), unlessEmpty(ownTraces),
+		unlessEmpty(eventIDs), unlessEmpty(eventSources)}
 }
 
 // unlessEmpty is a column, or null where no row has a value in it.

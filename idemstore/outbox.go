@@ -39,7 +39,8 @@ with due as materialized (
 ), taken as (
   update settle.outbox o set next_at = clock_timestamp() + $2::bigint * interval '1 microsecond'
   from due where o.id = due.id
-  returning o.id, coalesce(o.task_id, 0) as task_id, o.name, o.subject, o.key, o.payload, o.message_id, o.reply, o.trace, o.failures
+  returning o.id, coalesce(o.task_id, 0) as task_id, o.name, o.subject, o.key, o.payload, o.message_id, o.reply, o.trace, o.failures,
+    o.created_at, coalesce((select t.event_id from settle.tasks t where t.id = o.task_id), '') as caused_by
 )
 select * from taken order by id`
 
@@ -74,6 +75,8 @@ type OutboxRow struct {
 	Reply     string
 	Trace     string
 	Failures  int
+	CreatedAt time.Time
+	CausedBy  string // id of the CloudEvent that brought the task, if one did
 }
 
 // Sent is what became of one row that was tried.

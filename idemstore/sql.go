@@ -59,14 +59,14 @@ select set_config('lock_timeout', '%[1]s', true),
 const claimInsert = `/* settle:claim-insert */
 insert into settle.tasks (kind, key, status, token, sending, payload, payload_hash, hash_algorithm,
   provider, provider_key, stream, stream_sequence, stored_at, reply_subject, origin_trace, last_trace,
-  lease_until, first_sent_at, give_up_at)
+  event_id, event_source, lease_until, first_sent_at, give_up_at)
 select $1::text, key, 'started', token, not $2::boolean, payload, hash, $3::text,
   $4::text, provider_key, $5::text, sequence, stored, coalesce(reply, ''), coalesce(origin_trace, ''), coalesce(trace, ''),
-  clock_timestamp() + $6::bigint * interval '1 microsecond', case when not $2::boolean then clock_timestamp() end,
+  nullif(event_id, ''), nullif(event_source, ''), clock_timestamp() + $6::bigint * interval '1 microsecond', case when not $2::boolean then clock_timestamp() end,
   clock_timestamp() + $7::bigint * interval '1 microsecond'
 from unnest($8::text[], $9::uuid[], $10::bytea[], $11::bytea[], $12::text[], $13::bigint[], $14::timestamptz[],
-            $15::text[], $16::text[], $17::text[])
-  as u(key, token, payload, hash, provider_key, sequence, stored, reply, origin_trace, trace)
+            $15::text[], $16::text[], $17::text[], $18::text[], $19::text[])
+  as u(key, token, payload, hash, provider_key, sequence, stored, reply, origin_trace, trace, event_id, event_source)
 on conflict (kind, key) do nothing
 returning id, token`
 
@@ -518,7 +518,7 @@ const (
     else (select r.answer from settle.tasks_archive r where r.task_id = t.id) end`
 
 	trailingColumns = `, t.result_altered, t.provider_status, t.last_error, t.error_class, t.review_cause, t.duplicates, t.stream,
-  t.stream_sequence, t.stored_at, t.reply_subject, t.origin_trace, t.last_trace, t.created_at, t.updated_at, t.finished_at,
+  t.stream_sequence, t.stored_at, coalesce(t.event_id, ''), coalesce(t.event_source, ''), t.reply_subject, t.origin_trace, t.last_trace, t.created_at, t.updated_at, t.finished_at,
   t.expires_at, t.archived_at,
   coalesce(t.lease_until > clock_timestamp() and t.lease_until <= clock_timestamp() + interval '1 day', false)`
 )

@@ -77,7 +77,7 @@ func scanTaskAnd(row pgx.CollectableRow, more ...any) (Task, error) {
 		&t.FirstSentAt, &t.LastSentBy, &t.AbsentAt, &evidence, &external, &t.Failures, &t.NextAttemptAt,
 		&t.GiveUpAt, &t.ResendOnce, &t.Provider, &t.ProviderKey, &t.Hash, &t.HashAlgorithm, &t.Payload, &result, &answer,
 		&t.ResultAltered, &providerStatus, &lastError, &class, &cause, &t.Duplicates, &t.Origin.Stream,
-		&sequence, &stored, &t.Reply, &t.OriginTrace, &t.LastTrace, &t.CreatedAt, &t.UpdatedAt, &t.FinishedAt,
+		&sequence, &stored, &t.Event.ID, &t.Event.Source, &t.Reply, &t.OriginTrace, &t.LastTrace, &t.CreatedAt, &t.UpdatedAt, &t.FinishedAt,
 		&t.ExpiresAt, &t.ArchivedAt, &t.LeaseLive}, more...)...)
 	t.EvidenceID, t.ExternalID, t.Answer = value(evidence), value(external), value(answer)
 	t.LastError, t.ErrorClass, t.ProviderStatus = value(lastError), value(class), int(value(providerStatus))

@@ -56,6 +56,9 @@ type Origin struct {
 	Stored   time.Time // when the stream stored it
 }
 
+// EventName names the CloudEvent that brought a job: an id is unique at its source.
+type EventName struct{ ID, Source string }
+
 // Ref is a search term of a task, such as customer or order.
 type Ref struct{ Name, Value string }
 
@@ -70,9 +73,10 @@ type Claim struct {
 	ProviderKey   string    // derived key; a key already stored on the row wins
 	Refs          []Ref
 	Origin        Origin
-	Reply         string // subject that wants the result, or empty
-	OriginTrace   string // traceparent of the publisher, or of this delivery: the task is found by it
-	Trace         string // traceparent of this attempt
+	Event         EventName // empty: it came as a plain job
+	Reply         string    // subject that wants the result, or empty
+	OriginTrace   string    // traceparent of the publisher, or of this delivery: the task is found by it
+	Trace         string    // traceparent of this attempt
 
 	Lease       time.Duration // how long the attempt owns the task
 	MaxAge      time.Duration // a new task that is not final after this goes to needs_review
@@ -160,6 +164,7 @@ type Task struct {
 	Cause          Cause // of NeedsReview, else empty
 	Duplicates     int
 	Origin         Origin
+	Event          EventName // of the CloudEvent that brought it; empty: a plain job
 	Reply          string
 	OriginTrace    string
 	LastTrace      string

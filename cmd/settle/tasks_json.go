@@ -32,6 +32,8 @@ type taskObject struct {
 	FinishedAt    *time.Time `json:"finished_at,omitempty"`
 	ArchivedAt    *time.Time `json:"archived_at,omitempty"`
 
+	EventID     string          `json:"event_id,omitempty"` // of the CloudEvent that brought it
+	EventSource string          `json:"event_source,omitempty"`
 	ProviderKey string          `json:"provider_key,omitempty"`
 	EvidenceID  string          `json:"evidence_id,omitempty"`
 	Job         *string         `json:"job,omitempty"` // text, because it need not be JSON
@@ -70,6 +72,7 @@ func taskLine(t idemstore.Task) taskObject {
 
 func taskStory(t idemstore.Task, events []idemstore.Event, content bool) taskObject {
 	o := taskLine(t)
+	o.EventID, o.EventSource = t.Event.ID, t.Event.Source
 	o.ProviderKey, o.EvidenceID = t.ProviderKey, t.EvidenceID
 	if content {
 		job := string(t.Payload)

@@ -74,6 +74,8 @@ func printStory(w io.Writer, t idemstore.Task, b beside, events []idemstore.Even
 	row("attempts", fmt.Sprintf("%d, of which %d failed", t.Attempt, t.Failures))
 	row("progress", b.progress.line(t.Status.Final()))
 	row("duplicates", fmt.Sprintf("%d answered from the stored outcome", t.Duplicates))
+	row("event id", t.Event.ID)
+	row("event source", t.Event.Source)
 	row("external id", t.ExternalID)
 	row("other external id", t.EvidenceID)
 	row("provider", maskURL(t.Provider))

@@ -141,6 +141,9 @@ func engineConfig(cmd *cli.Command) consumer.Config {
 		RecoverEvery:   cmd.Duration("recover-every"),
 		RecoverAfter:   cmd.Duration("recover-after"),
 		Breaker:        breakerOf(cmd),
+
+		EventSource:     cmd.String("event-source"),
+		EventTypePrefix: cmd.String("event-type-prefix"),
 	}
 }
 

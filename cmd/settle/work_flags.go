@@ -52,6 +52,9 @@ func workFlags() []cli.Flag {
 		durationFlag("proof-retention", "age at which the key row of a final task may go, 0: never. Shorter than the time for which a "+
 			"job can come again, it is refused", defaults.ProofRetention, 0),
 		durationFlag("replay-horizon", "how long after its publish a job may be published again by hand", defaults.ReplayHorizon, anyPositive),
+		stringFlag("event-source", "`URI` of this installation, the ce-source of the events that it emits", defaults.EventSource),
+		stringFlag("event-type-prefix", "`TEXT` before the ce-type of the events that it emits: com.example. makes payment.charged "+
+			"com.example.payment.charged", ""),
 		durationFlag("drain-timeout", "grace for running jobs after SIGTERM; saves and acks get a few seconds more",
 			defaults.DrainTimeout, anyPositive),
 		stringFlag("http-addr", "`HOST:PORT` for /healthz and /readyz; off: none; a taken port: a free one is picked and logged",

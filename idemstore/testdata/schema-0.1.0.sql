@@ -69,6 +69,8 @@ create table if not exists settle.tasks (
   stream_sequence  bigint not null default 0,
   stored_at        timestamptz,            -- when the stream stored the message
   reply_subject    text not null default '', -- whom to answer if the message is gone; empty where nobody waits any more
+  event_id         text,                   -- of the CloudEvent that brought it; null: it came as a plain job
+  event_source     text,
   origin_trace     text not null default '', -- traceparent of the publisher, or of the first delivery
   last_trace       text not null default '', -- traceparent of the latest attempt
 
