@@ -185,7 +185,10 @@ func (b *Bridge) bind(ctx context.Context) (cons jetstream.Consumer, keep bool, 
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		cons, err = stream.CreateConsumer(ctx, b.consumer())
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, jetstream.ErrNotPullConsumer):
+		return nil, false, b.foreign("is a push consumer, so it is somebody else's")
+	case err != nil:
 		return nil, false, fmt.Errorf("bridge: consumer %s of %s: %w", b.config.Durable, b.config.Stream, err)
 	}
 	return cons, keep, b.check(cons.CachedInfo().Config)
@@ -207,19 +210,19 @@ func (b *Bridge) check(c jetstream.ConsumerConfig) error {
 	if c.FilterSubject != "" {
 		subjects = []string{c.FilterSubject}
 	}
-	var wrong string
 	switch {
 	case c.AckPolicy != jetstream.AckExplicitPolicy:
-		wrong = "does not ask for acks, so events would be lost"
-	case c.DeliverSubject != "":
-		wrong = "is a push consumer, so it is somebody else's"
+		return b.foreign("does not ask for acks, so events would be lost")
 	case c.MaxDeliver > 0:
-		wrong = fmt.Sprintf("gives events up after %d deliveries", c.MaxDeliver)
+		return b.foreign(fmt.Sprintf("gives events up after %d deliveries", c.MaxDeliver))
 	case !slices.Equal(slices.Sorted(slices.Values(subjects)), slices.Sorted(slices.Values(b.config.Subjects))):
-		wrong = fmt.Sprintf("is for the subjects %q, not %q", subjects, b.config.Subjects)
-	default:
-		return nil
+		return b.foreign(fmt.Sprintf("is for the subjects %q, not %q", subjects, b.config.Subjects))
 	}
+	return nil
+}
+
+// foreign is the error of a consumer that is not for this bridge.
+func (b *Bridge) foreign(wrong string) error {
 	return &fatalError{fmt.Errorf("bridge: consumer %s of %s %s; remove it or use another name", b.config.Durable, b.config.Stream, wrong)}
 }
 
