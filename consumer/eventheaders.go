@@ -19,19 +19,19 @@ import (
 func (c Config) eventAttributes(h nats.Header, row idemstore.OutboxRow) {
 	set := func(name, value string) {
 		if value != "" {
-			h[attributePrefix+name] = []string{encodeAttribute(value)}
+			h[name] = []string{encodeAttribute(value)}
 		}
 	}
-	set("specversion", specVersion)
-	set("id", h.Get(headerMessageID))
-	set("source", c.EventSource)
-	set("type", c.EventTypePrefix+strings.TrimPrefix(row.Subject, eventSubjects))
-	set("time", row.CreatedAt.UTC().Format(time.RFC3339Nano))
-	set("subject", row.Key)
-	set("datacontenttype", "application/json")
+	set(attributePrefix+"specversion", specVersion)
+	set(attributePrefix+"id", h.Get(headerMessageID))
+	set(attributePrefix+"source", c.EventSource)
+	set(attributePrefix+"type", c.EventTypePrefix+strings.TrimPrefix(row.Subject, eventSubjects))
+	set(attributePrefix+"time", row.CreatedAt.UTC().Format(time.RFC3339Nano))
+	set(attributePrefix+"subject", row.Key)
+	set(attributePrefix+"datacontenttype", "application/json")
 	// Two of the documented extensions: correlation, and distributed tracing.
-	set("causationid", row.CausedBy)
-	set(headerTraceparent, h.Get(headerTraceparent))
+	set(attributePrefix+"causationid", row.CausedBy)
+	set(attributePrefix+headerTraceparent, h.Get(headerTraceparent))
 }
 
 // encodeAttribute writes a value as the binding wants it in a header: in printable ASCII without spaces, double quotes and
