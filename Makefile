@@ -11,10 +11,10 @@ JAEGER    := bin/jaeger
 JAEGERMOD := internal/tools/jaeger
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test night chain-test model soak
+.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test cloudevents-test night chain-test model soak
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: postgres ## run the main job on real parts, with crashes (ARGS='--seed 7')
 	$(GO) run ./cmd/settle demo $(ARGS)
@@ -44,6 +44,10 @@ jaeger-test: $(JAEGER) $(if $(DATABASE_URL),,postgres) ## find the spans of kill
 pooler-test: $(if $(DATABASE_URL),,postgres) ## run the program behind a real PgBouncer, which has to be installed
 	$(GO) -C internal/e2e vet ./pooler
 	$(GO) -C internal/e2e test -count=1 ./pooler
+
+cloudevents-test: $(if $(DATABASE_URL),,postgres) ## publish and receive CloudEvents with their official SDK
+	$(GO) -C internal/cloudevents vet .
+	$(GO) -C internal/cloudevents test -race -count=1 .
 
 # Six minutes: the provider is away for two of them.
 night: $(if $(DATABASE_URL),,postgres) ## run an operator's night: an outage, hidden effects, a kill, a purge; then decide the rest by commands
@@ -75,6 +79,7 @@ tidy: ## tidy every go.mod
 	$(GO) mod tidy
 	$(GO) -C internal/e2e mod tidy
 	$(GO) -C internal/outside mod tidy
+	$(GO) -C internal/cloudevents mod tidy
 	$(GO) -C $(LINTMOD) mod tidy
 
 fuzz: ## run each fuzz target for FUZZTIME (10s)

@@ -85,10 +85,10 @@ func NewBridge(js jetstream.JetStream, store *idemstore.Store, c BridgeConfig) (
 	b := &Bridge{config: c, js: js, store: store, log: c.Logger.With("stream", c.Stream, "consumer", c.Durable),
 		kinds: map[string]string{}, places: make(chan struct{}, bridgeAhead), told: map[string]bool{}}
 	var errs []error
-	switch {
-	case c.Stream == "":
+	switch c.Stream {
+	case "":
 		errs = append(errs, errors.New("bridge: Stream is missing"))
-	case c.Stream == jobStream:
+	case jobStream:
 		errs = append(errs, fmt.Errorf("bridge: Stream is %s, where its jobs go; workers read events there by themselves", jobStream))
 	}
 	if len(c.Kinds) == 0 {
@@ -263,7 +263,6 @@ func (b *Bridge) tell(eventType string) {
 	defer b.mu.Unlock()
 	if len(b.told) < bridgeTold && !b.told[eventType] {
 		b.told[eventType] = true
-		//nolint:sloglint // there is no context to give
 		b.log.Info("events of this type are left to others: no kind is mapped to it", "type", errorText(errors.New(eventType)))
 	}
 }

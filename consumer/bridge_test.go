@@ -328,10 +328,10 @@ func TestBridgeWaitsForItsStream(t *testing.T) {
 func TestBridgeRefusesSomebodyElsesConsumer(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*jetstream.ConsumerConfig){
-		"does not ask for acks":                  func(c *jetstream.ConsumerConfig) { c.AckPolicy, c.MaxAckPending = jetstream.AckNonePolicy, 0 },
-		"gives events up after 5":                func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 5 },
-		`is for the subjects ["orders.x"]`:       func(c *jetstream.ConsumerConfig) { c.FilterSubject = "orders.x" },
-		"is a push consumer":                     func(c *jetstream.ConsumerConfig) { c.DeliverSubject = "somebody" },
+		"does not ask for acks":                   func(c *jetstream.ConsumerConfig) { c.AckPolicy, c.MaxAckPending = jetstream.AckNonePolicy, 0 },
+		"gives events up after 5":                 func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 5 },
+		`is for the subjects ["orders.x"]`:        func(c *jetstream.ConsumerConfig) { c.FilterSubject = "orders.x" },
+		"is a push consumer":                      func(c *jetstream.ConsumerConfig) { c.DeliverSubject = "somebody" },
 		`is for the subjects ["orders.a" "orders`: func(c *jetstream.ConsumerConfig) { c.FilterSubjects = []string{"orders.a", "orders.b"} },
 	} {
 		t.Run(want, func(t *testing.T) {

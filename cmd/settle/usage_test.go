@@ -34,6 +34,8 @@ var documented = map[string]string{
 	"SETTLE_MAX_ACK_PENDING":       "20000",
 	"SETTLE_MAX_BODY":              "262144",
 	"SETTLE_DRAIN_TIMEOUT":         "20s",
+	"SETTLE_EVENT_SOURCE":          `"/settle"`,
+	"SETTLE_EVENT_TYPE_PREFIX":     "",
 	"SETTLE_PROOF_RETENTION":       "0s",
 	"SETTLE_REPLAY_HORIZON":        "72h",
 	"SETTLE_RECOVER_EVERY":         "15s",

@@ -2,7 +2,6 @@ package cloudevents
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -28,27 +27,24 @@ import (
 // soon bounds every wait: far more than anything here takes, even on a loaded machine.
 const soon = 60 * time.Second
 
-// built is the program, made once.
-var built = sync.OnceValues(func() (string, error) {
-	folder, err := os.MkdirTemp("", "settle") //nolint:usetesting // it outlives the test that comes first
-	if err != nil {
-		return "", err
-	}
-	binary := filepath.Join(folder, "settle")
-	build := exec.Command("go", "build", "-o", binary, "./cmd/settle")
+// buildSettle builds the program from this tree.
+func buildSettle(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "settle")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/settle")
 	build.Dir = "../.."
-	out, err := build.CombinedOutput()
-	if err != nil {
-		return "", errors.New(string(out))
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build settle: %v\n%s", err, out)
 	}
-	return binary, nil
-})
+	return binary
+}
 
 // stage is real servers, the stand-in provider, and processes of the program.
 type stage struct {
 	t      *testing.T
 	js     jetstream.JetStream
 	store  *idemstore.Store
+	binary string   // the program
 	env    []string // of the program
 	effect func(key string) (requests, effects int)
 }
@@ -57,7 +53,7 @@ func newStage(t *testing.T) *stage {
 	t.Helper()
 	pool := devtest.Pool(t)
 	url, js := devtest.JetStream(t)
-	s := &stage{t: t, js: js, store: idemstore.New(pool, time.Second)}
+	s := &stage{t: t, js: js, store: idemstore.New(pool, time.Second), binary: buildSettle(t)}
 	p := provider.New(pool, provider.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	s.env = []string{"DATABASE_URL=" + pool.Config().ConnString(), "NATS_URL=" + url, "SETTLE_PROVIDER_URL=" + s.serve(p),
 		"SETTLE_CREATE_ORDERS=true", "SETTLE_HTTP_ADDR=off", "SETTLE_EVENT_SOURCE=https://shop.example/settle",
@@ -97,21 +93,13 @@ func (s *stage) serve(p *provider.Server) (url string) {
 // settle starts the program; it ends with the test.
 func (s *stage) settle(args ...string) *rig.Worker {
 	s.t.Helper()
-	binary, err := built()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return rig.StartWorker(s.t, rig.WorkerOptions{Name: args[0], Binary: binary, Args: args, Env: s.env})
+	return rig.StartWorker(s.t, rig.WorkerOptions{Name: args[0], Binary: s.binary, Args: args, Env: s.env})
 }
 
 // run runs the program to its end and returns what it printed.
 func (s *stage) run(args ...string) string {
 	s.t.Helper()
-	binary, err := built()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	cmd := exec.CommandContext(s.t.Context(), binary, args...)
+	cmd := exec.CommandContext(s.t.Context(), s.binary, args...)
 	cmd.Env = append(os.Environ(), s.env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
