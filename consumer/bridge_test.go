@@ -151,10 +151,11 @@ func TestBridge(t *testing.T) {
 	if _, err := s.js.Publish(t.Context(), "orders.placed", []byte(`{"order":"4"}`)); err != nil {
 		t.Fatal(err) // no event at all
 	}
+	s.place("3", placed, `{"order":"1","note":"another"}`) // an id that is used again gets through, and is found
 	s.awaitBridged()
 	s.paidOnce("1", "3")
 	stop()
-	if got, want := b.Counts(), (BridgeCounts{Published: 6, Refused: 3, Unmapped: 3}); got != want {
+	if got, want := b.Counts(), (BridgeCounts{Published: 7, Refused: 3, Unmapped: 3}); got != want {
 		t.Errorf("counts %+v, want %+v", got, want)
 	}
 	task := s.awaitStatus("pay_1", idemstore.Finished)
@@ -178,7 +179,7 @@ func TestBridge(t *testing.T) {
 			t.Errorf("no refusal %q in %s", want, refused)
 		}
 	}
-	if n := len(s.refused()); n != 5 {
+	if n := len(s.refused()); n != 6 || strings.Count(refused, "conflict JOBS") != 2 {
 		t.Errorf("%d refusals: %s", n, refused)
 	}
 }

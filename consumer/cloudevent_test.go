@@ -156,6 +156,49 @@ func TestRefusedDataOfCloudEvents(t *testing.T) {
 	}
 }
 
+// A publisher may wrap a job: it travels as it is, under the id of the job itself, and is called as the job is.
+func TestPublishACloudEvent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.run()
+	if out := b.sent(envelope(inEnvelope), structuredHeader); out.Outcome != Stored || out.Key != "pay_1" {
+		t.Fatalf("published: %+v", out)
+	}
+	if out := b.sent(plainJob, nil); out.Outcome != Duplicate {
+		t.Errorf("the same job without an envelope: %+v", out)
+	}
+	var refused *RefusedError
+	if _, err := PublishRaw(t.Context(), b.js, b.kind, []byte(envelope("")), structuredHeader); !errors.As(err, &refused) {
+		t.Errorf("an event without data: %v", err)
+	}
+	c, err := StartCall(t.Context(), b.js, b.pool, b.kind, []byte(`{"order":"2"}`), binaryEvent("ce-id", "evt-2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := c.Wait(t.Context())
+	if err != nil || a.Status != idemstore.Finished || a.Key != "pay_2" {
+		t.Errorf("called: %+v (%v)", a, err)
+	}
+	if task := b.awaitStatus("pay_1", idemstore.Finished); string(task.Payload) != plainJob || task.Event.ID != "evt-1" {
+		t.Errorf("payload %s, event %+v", task.Payload, task.Event)
+	}
+}
+
+// The trace of the publisher is found in the extension as well.
+func TestTraceOfACloudEvent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.trace()
+	b.run()
+	b.sent(plainJob, binaryEvent("ce-traceparent", publishersTrace))
+	b.sent(`{"order":"2"}`, binaryEvent("ce-traceparent", "none", "traceparent", publishersTrace))
+	for _, key := range []string{"pay_1", "pay_2"} {
+		if task := b.awaitStatus(key, idemstore.Finished); traceOf(task.LastTrace) != traceOf(publishersTrace) {
+			t.Errorf("%s: trace %s", key, task.LastTrace)
+		}
+	}
+}
+
 // What an attribute is written as is read again as the same, and is what a header may hold.
 func FuzzEventAttribute(f *testing.F) {
 	for _, s := range []string{"", "plain", "a b", `"quoted"`, "100%", "%41", "€ 😀", "\x00\r\n\x7f", `\`} {

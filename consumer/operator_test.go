@@ -546,7 +546,7 @@ func TestSupersedeTakesTheRefusedContent(t *testing.T) {
 	d.publish(plainJob)
 	parked := d.awaitStatus("pay_1", idemstore.NeedsReview)
 	d.awaitSettled()
-	for _, body := range []string{`{"order":"1","note":"corrected"}`, `{"order":"1","note":"again"} and more`} {
+	for _, body := range []string{envelope(`"data":{"order":"1","note":"corrected"},`), `{"order":"1","note":"again"} and more`} {
 		d.publish(body)
 		d.awaitSettled()
 	}
