@@ -110,8 +110,8 @@ func (b *Bridge) Counts() BridgeCounts {
 	return BridgeCounts{Published: b.published.Load(), Refused: b.refused.Load(), Unmapped: b.skipped.Load()}
 }
 
-// Run passes events on until ctx ends, then finishes what it has taken, which may last some seconds. It waits for servers,
-// and for the stream, where they are missing, now and later. It returns nil at the end of ctx, and an error only for a
+// Run passes events on until ctx ends, then finishes what it has taken, which may last some seconds. It waits for servers, for
+// the stream, and for JOBS, where they are missing, now and later. It returns nil at the end of ctx, and an error only for a
 // consumer that exists with settings under which events would be lost or foreign. Run may be called once.
 func (b *Bridge) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
@@ -177,8 +177,8 @@ func (b *Bridge) bind(ctx context.Context) (cons jetstream.Consumer, keep bool, 
 	if err != nil {
 		return nil, false, fmt.Errorf("bridge: stream %s: %w", b.config.Stream, err)
 	}
-	if err := EnsureStreams(ctx, b.js, Config{}); err != nil {
-		return nil, false, fmt.Errorf("bridge: %w", err)
+	if _, err := b.js.Stream(ctx, jobStream); err != nil { // how it is made is the workers' to say
+		return nil, false, fmt.Errorf("bridge: stream %s, which a worker makes: %w", jobStream, err)
 	}
 	keep = b.config.KeepUnmapped || stream.CachedInfo().Config.Retention == jetstream.WorkQueuePolicy
 	cons, err = stream.Consumer(ctx, b.config.Durable)

@@ -310,17 +310,22 @@ func (s *shop) redelivered() bool {
 func TestBridgeWaitsForItsStream(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, jetstream.LimitsPolicy)
-	s.run()
 	s.place("old", placed, `{"order":"1"}`)
 	last, err := s.js.Stream(t.Context(), orders)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.config.Since = last.CachedInfo().State.LastTime.Add(time.Nanosecond)
-	if err := s.js.DeleteStream(t.Context(), jobStream); err != nil { // made again by whoever comes first
+	if err := s.js.DeleteStream(t.Context(), jobStream); err != nil {
 		t.Fatal(err)
 	}
+	said := s.hearLog()
+	s.config.Logger = s.conf.Logger
 	s.bridge(s.js)
+	if !eventually(t, 20*time.Second, func() bool { return said.has("stream JOBS, which a worker makes") }) {
+		t.Error("it does not say what it waits for")
+	}
+	s.run()
 	s.place("new", placed, `{"order":"2"}`)
 	s.awaitBridged()
 	s.paidOnce("2")

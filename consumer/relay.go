@@ -204,8 +204,6 @@ func (r *relay) publish(m *nats.Msg) (jetstream.PubAckFuture, error) {
 }
 
 // message is a row as it travels. Its span is a child of the attempt that emitted it.
-//
-//nolint:spancheck // publishAll ends it
 func (r *relay) message(ctx context.Context, row idemstore.OutboxRow) (*nats.Msg, trace.Span) {
 	m := nats.NewMsg(row.Subject)
 	m.Data = row.Payload

@@ -25,7 +25,7 @@ settle cloudevents --stream ORDERS --map com.acme.order.placed=payment.charge
 
 An event is acked once JOBS has confirmed its job. Passed on twice it is still one task. Its id and source are kept:
 settle tasks find takes either, settle tasks show prints them. What cannot be read is kept as a refusal.
-Several processes with the same --durable share the work. Waits for Postgres, NATS and the stream where they are missing.`,
+Several processes with the same --durable share the work. Waits for Postgres, NATS, the stream and JOBS where they are missing.`,
 		Flags: append(flags,
 			stringFlag("stream", "`NAME` of the stream with the events; required", ""),
 			&cli.StringSliceFlag{Name: "map", Usage: "`TYPE=KIND`: events of this type become jobs of this kind; at least one",
