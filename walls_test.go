@@ -236,9 +236,12 @@ func acks(code tree) (broken []string) {
 
 // taskSQL: the invariants of the engine's tables are kept by the package that owns all of their SQL.
 func taskSQL(code tree) (broken []string) {
-	tooEarly := "internal/lab/cleanup.go" // removes a key row, to show what that breaks
+	allowed := []string{
+		"internal/lab/cleanup.go",                         // removes a key row, to show what that breaks
+		"internal/soak/jobs.go", "internal/soak/judge.go", // judge by the rows, not by the store's word
+	}
 	for _, s := range code.files {
-		if s.pkg == "idemstore" || s.path == tooEarly || s.isApparatus() {
+		if s.pkg == "idemstore" || slices.Contains(allowed, s.path) || s.isApparatus() {
 			continue
 		}
 		s.literals(func(n *ast.BasicLit, text string) {

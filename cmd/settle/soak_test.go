@@ -23,7 +23,7 @@ func TestSoak(t *testing.T) {
 
 // A provider that breaks its promise is noticed.
 func TestSoakNoticesASecondEffect(t *testing.T) {
-	r, code, said := soakFor(t, "--jobs", "600", "--seed", "5", "--every", "50ms", "--faults", soak.Amnesia)
+	r, code, said := soakFor(t, "--jobs", "600", "--seed", "5", "--every", "300ms", "--faults", soak.Amnesia)
 	if code != exitNotHeld || r.OK || !strings.Contains(strings.Join(r.Broken, "\n"), "charged more than once") {
 		t.Fatalf("exit %d: %+v", code, r)
 	}

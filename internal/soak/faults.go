@@ -179,7 +179,7 @@ func (s *soaking) lie(context.Context) (string, bool) {
 
 // forget makes the provider act twice for whoever sends twice, and makes everybody do so.
 func (s *soaking) forget(context.Context) (string, bool) {
-	err := s.provider.SetFaults([]provider.Fault{{IgnoreKeys: true, Hide: time.Hour, Close: provider.After, Count: 50}})
+	err := s.provider.SetFaults([]provider.Fault{{IgnoreKeys: true, Hide: lease, Close: provider.After, Count: 5}})
 	return "the provider ignores keys", err == nil
 }
 
