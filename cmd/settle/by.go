@@ -17,11 +17,17 @@ func byFlags() []cli.Flag {
 	}
 }
 
+// maxReason is what the history keeps of a reason, with room for what it says by itself.
+const maxReason = 1800
+
 // by reads byFlags.
 func by(cmd *cli.Command) (idemstore.By, error) {
 	reason := strings.TrimSpace(cmd.String("reason"))
 	if reason == "" && !cmd.Bool("dry-run") {
 		return idemstore.By{}, wrongUse("--reason is not set%s", hint(cmd))
+	}
+	if len(reason) > maxReason {
+		return idemstore.By{}, wrongUse("--reason has %d bytes; at most %d are kept", len(reason), maxReason)
 	}
 	return idemstore.By{Actor: cmp.Or(strings.TrimSpace(cmd.String("actor")), osUser()), Reason: reason}, nil
 }

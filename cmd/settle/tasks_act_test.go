@@ -274,7 +274,7 @@ func TestShowSaysWhatCanBeDone(t *testing.T) {
 	env := handMade(t)
 	for key, says := range map[string][]string{
 		"order_1": {"its attempts are used up and nobody could tell", "settle tasks ask 1 ", "settle tasks retry 1 --reason TEXT --if-attempts 3", "settle tasks send-again 1",
-			"settle tasks resolve 1 --as finished|failed", "settle tasks note 1"},
+			"settle tasks resolve 1 --as finished --external-id ID", "--as failed, without id and result", "settle tasks note 1"},
 		"order_2": {"being checked", "settle tasks ask 2 ", "settle tasks resolve 2", "settle tasks send-again 2"},
 		"order_3": {"is done", "settle tasks note 3"},
 		"order_4": {"failed for good", "settle tasks retry 4 --reason TEXT "},

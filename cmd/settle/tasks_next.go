@@ -23,6 +23,9 @@ func nextOf(t idemstore.Task, options []consumer.Option, refused []idemstore.Kep
 	out := make([]nextObject, len(options))
 	for i, o := range options {
 		out[i] = nextObject{string(o.Act), commandOf(t, o.Act), o.Effect}
+		if o.Act == consumer.ActResolve {
+			out[i].Effect += "; --as failed, without id and result, if it did not happen"
+		}
 		if o.Act == consumer.ActSupersede && len(refused) > 0 {
 			out[i].Command = strings.Replace(out[i].Command, "ID", strconv.FormatInt(refused[0].ID, 10), 1)
 		}
@@ -34,7 +37,7 @@ func nextOf(t idemstore.Task, options []consumer.Option, refused []idemstore.Kep
 func commandOf(t idemstore.Task, a consumer.OperatorAct) string {
 	args := map[consumer.OperatorAct]string{
 		consumer.ActAsk:       "",
-		consumer.ActResolve:   " --as finished|failed --external-id ID --result FILE --reason TEXT",
+		consumer.ActResolve:   " --as finished --external-id ID --result FILE --reason TEXT",
 		consumer.ActSupersede: " --refusal ID --reason TEXT",
 	}
 	rest, own := args[a]
