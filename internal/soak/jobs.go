@@ -62,7 +62,7 @@ func (s *soaking) awaitRoom(ctx context.Context) {
 		if n, err := s.stored(ctx); err == nil && n < backlog {
 			return
 		}
-		pause(ctx, 50*time.Millisecond)
+		_ = pause(ctx, 50*time.Millisecond)
 	}
 }
 
@@ -86,7 +86,7 @@ func (s *soaking) publish(ctx context.Context, r *rand.Rand, i int) error {
 			if err == nil {
 				break
 			}
-			pause(ctx, 100*time.Millisecond)
+			_ = pause(ctx, 100*time.Millisecond)
 		}
 	}
 	s.published.Add(1)

@@ -35,17 +35,17 @@ const (
 // stage is the real parts of a run. The provider has a server of its own: it must remember while the other one is
 // killed.
 type stage struct {
-	postgres, provided *devenv.Postgres
-	nats               *devenv.NATSProcess
-	url                string
-	pool, effects      *pgxpool.Pool
-	conn               *nats.Conn
-	js                 jetstream.JetStream
-	store              *idemstore.Store
-	provider           *provider.Server
-	address            string
-	program            string
-	logs               io.WriteCloser
+	postgres      *devenv.Postgres
+	nats          *devenv.NATSProcess
+	url           string
+	pool, effects *pgxpool.Pool
+	conn          *nats.Conn
+	js            jetstream.JetStream
+	store         *idemstore.Store
+	provider      *provider.Server
+	address       string
+	program       string
+	logs          io.WriteCloser
 
 	crew struct {
 		sync.Mutex
