@@ -106,6 +106,7 @@ func (e *Engine) keepTelling(ctx context.Context) {
 		case <-e.after(e.beatEvery()):
 			if beats++; beats%stuckEvery == 0 {
 				e.lookForStuck(ctx)
+				e.lookForStrays(ctx)
 			}
 		}
 		e.tell(ctx)

@@ -401,6 +401,22 @@ func TestAlertSources(t *testing.T) {
 			t.Errorf("alert %+v", a)
 		}
 	})
+	t.Run("messages that nobody serves", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		b.conf.Lease, b.conf.AckWait, b.conf.RecoverAfter = time.Second, time.Second, time.Second
+		p := b.calling()
+		for range 3 {
+			if _, err := b.js.Publish(t.Context(), "jobs.test.misspelt", []byte(plainJob)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.run()
+		b.told(p, "unrouted")
+		if a := b.alertOf("unrouted"); a.Count != 3 || !strings.Contains(a.Text, "jobs.test.misspelt") || !strings.Contains(a.Text, "--unrouted") {
+			t.Errorf("alert %+v", a)
+		}
+	})
 	t.Run("parked by a worker that died before it could call", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t)

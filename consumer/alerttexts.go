@@ -54,6 +54,13 @@ func stuckAlert(s idemstore.StuckKind, age time.Duration) idemstore.Raising {
 		Text: fmt.Sprintf("Tasks of %s are older than %s and not settled. See settle tasks list --kind %s --status unknown, the same with --status started, and settle drift", s.Kind, age, s.Kind)}
 }
 
+// strayAlert is for messages of kinds that nobody serves: a kind that is misspelt, or whose workers are gone.
+func strayAlert(n int, subject string) idemstore.Raising {
+	return idemstore.Raising{Cause: "unrouted", Count: n, Absolute: true, Text: fmt.Sprintf(
+		"Messages that no consumer is given lie in stream %s, such as those of %s. Nobody does these jobs. See settle tasks list --unrouted",
+		jobStream, bounded(subject, maxCause))}
+}
+
 // givenUpAlert is for messages that the broker delivers to nobody any more. Workers take them up, late; the setting that made
 // it give up is a person's to change.
 func givenUpAlert(kind string, n int, inAll bool) idemstore.Raising {

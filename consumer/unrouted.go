@@ -41,6 +41,31 @@ func FindUnrouted(ctx context.Context, js jetstream.JetStream, limit int) ([]Unr
 	return found, nil
 }
 
+// lookForStrays raises an alert about messages that have been there for long and that no consumer is given: nobody does
+// those jobs, and nobody would notice.
+func (e *Engine) lookForStrays(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, strayLimit)
+	defer cancel()
+	found, err := FindUnrouted(ctx, e.js, strayLook)
+	if err != nil && ctx.Err() == nil {
+		e.log.DebugContext(ctx, "messages that no consumer is given not looked for", "error", err)
+	}
+	count, subject := 0, ""
+	for _, u := range found {
+		if len(u.Messages) > 0 && now().Sub(u.Messages[0].StoredAt) > e.config.RecoverAfter {
+			count, subject = count+int(u.Count), u.Subject
+		}
+	}
+	if count > 0 {
+		e.alarm.raise(strayAlert(count, subject))
+	}
+}
+
+const (
+	strayLimit = 3 * time.Second // for the server's answers
+	strayLook  = 100             // messages that one look reads
+)
+
 func unroutedOf(ctx context.Context, stream jetstream.Stream, limit int) ([]Unrouted, error) {
 	// Subjects first: a consumer that is made in between takes its subject off the list, as it should.
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(jobSubjects+">"))
