@@ -128,7 +128,9 @@ func (e *Engine) lookForGivenUp(ctx, work context.Context, k *kind) error {
 	if err != nil || s.givenUp() == 0 {
 		return err
 	}
-	e.givenUp(ctx, k, int(s.givenUp()), true)
+	if s.info.Config.MaxDeliver > 0 { // without a limit nothing is given up now, and the counts only disagreed in a rush
+		e.givenUp(ctx, k, int(s.givenUp()), true)
+	}
 	t := e.takingUp(ctx, work, k, stream)
 	defer t.end()
 	found := uint64(0)

@@ -32,6 +32,7 @@ type front struct {
 	*stage
 	postgres *rig.PostgresProxy
 	nats     *rig.NATSProxy
+	only     func() int // the process that is aimed at; nil: there is one
 }
 
 func at(span string, edge rig.Edge) aim {
@@ -40,7 +41,7 @@ func at(span string, edge rig.Edge) aim {
 
 func atProvider(p provider.Point) aim {
 	return aim{shoot: func(f front, kill func()) <-chan struct{} {
-		return f.at(p, func(context.Context) { kill() })
+		return f.atBy(f.only, p, func(context.Context) { kill() })
 	}}
 }
 
@@ -130,7 +131,7 @@ func (c crash) killFirst(s *stage, j job) {
 		return
 	}
 	direct := s.settings
-	f := front{s, s.throughPostgres(), s.throughNATS()}
+	f := front{stage: s, postgres: s.throughPostgres(), nats: s.throughNATS()}
 	w := s.startWorker()
 	hit := c.aim.shoot(f, func() { kill(w) })
 	s.publish(j)

@@ -69,5 +69,5 @@ func (s *stage) awaitDone(n int) {
 
 // contact is a job of contact.sync, which has no provider.
 func contact(n int) job {
-	return job{"contact.sync", fmt.Sprint("crm_contact_", n), fmt.Sprintf(`{"source_id":"%d","version":1,"name":"Ada","email":"ada@example.com"}`, n)}
+	return job{"contact.sync", fmt.Sprintf("crm_contact_%d//v1", n), fmt.Sprintf(`{"source_id":"%d","version":1,"name":"Ada","email":"ada@example.com"}`, n)}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -44,8 +45,9 @@ type stage struct {
 	js       jetstream.JetStream
 	natsURL  string
 	provider *provider.Server
-	// settings are those of the next worker. A test changes them before startWorker.
+	// settings are those of the next worker, and name is its program. A test changes them before startWorker.
 	settings settings
+	name     string // "worker"
 
 	mu    sync.Mutex
 	traps []trap
@@ -54,7 +56,7 @@ type stage struct {
 // newStage makes a stage whose workers have short clocks: lease and AckWait 1 s, back-offs of 20 to 200 ms.
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	s := &stage{t: t, pool: devtest.Pool(t)}
+	s := &stage{t: t, pool: devtest.Pool(t), name: "worker"}
 	s.natsURL, s.js = devtest.JetStream(t)
 	s.store = idemstore.New(s.pool, time.Second)
 	s.settings = settings{
@@ -107,7 +109,7 @@ func (s *stage) throughNATS() *rig.NATSProxy {
 // startWorker starts a process that serves both kinds. It acts on itself at the points.
 func (s *stage) startWorker(points ...rig.Point) *rig.Worker {
 	s.t.Helper()
-	return s.start(rig.WorkerOptions{Name: "worker", Points: points})
+	return s.start(rig.WorkerOptions{Name: s.name, Points: points})
 }
 
 func (s *stage) start(o rig.WorkerOptions) *rig.Worker {
@@ -119,6 +121,7 @@ func (s *stage) start(o rig.WorkerOptions) *rig.Worker {
 // trap is what a test does to the next effect request that comes to a point of the provider.
 type trap struct {
 	at     provider.Point
+	by     func() int // the process whose requests count; nil: all
 	do     func(context.Context)
 	sprung chan struct{}
 }
@@ -126,9 +129,14 @@ type trap struct {
 // at does something once, when the next POST comes to a point of the provider. The request stands still until it
 // is done; the channel is closed then. ctx ends with the test.
 func (s *stage) at(p provider.Point, do func(ctx context.Context)) (sprung <-chan struct{}) {
+	return s.atBy(nil, p, do)
+}
+
+// atBy is at for the requests of one process.
+func (s *stage) atBy(by func() int, p provider.Point, do func(ctx context.Context)) (sprung <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x := trap{p, do, make(chan struct{})}
+	x := trap{p, by, do, make(chan struct{})}
 	s.traps = append(s.traps, x)
 	return x.sprung
 }
@@ -150,17 +158,17 @@ func (s *stage) onPoint(ctx context.Context, at provider.Point, call provider.Ca
 	if call.Method != http.MethodPost {
 		return
 	}
-	if x, ok := s.take(at); ok {
+	if x, ok := s.take(at, call.UserAgent); ok {
 		x.do(ctx)
 		close(x.sprung)
 	}
 }
 
-func (s *stage) take(at provider.Point) (x trap, ok bool) {
+func (s *stage) take(at provider.Point, agent string) (x trap, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, x := range s.traps {
-		if x.at == at {
+		if x.at == at && (x.by == nil || strings.Contains(agent, fmt.Sprintf("(pid %d)", x.by()))) {
 			s.traps = append(s.traps[:i:i], s.traps[i+1:]...)
 			return x, true
 		}

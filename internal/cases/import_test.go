@@ -18,7 +18,7 @@ import (
 const importKind = "contacts.import"
 
 func importingKinds(*handlers.Client, settings) []consumer.Definition {
-	return []consumer.Definition{handlers.Import(handlers.ImportOptions{})}
+	return []consumer.Definition{handlers.Import(handlers.ImportOptions{}), handlers.Contact(handlers.ContactOptions{})}
 }
 
 // startImporter starts a process that serves contacts.import.

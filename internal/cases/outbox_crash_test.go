@@ -83,7 +83,7 @@ func TestChainCrashAfterTheWindow(t *testing.T) {
 func (b broken) run(s *stage, copies int) {
 	s.t.Helper()
 	direct := s.settings
-	f := front{s, s.throughPostgres(), s.throughNATS()}
+	f := front{stage: s, postgres: s.throughPostgres(), nats: s.throughNATS()}
 	first := s.startChain()
 	hit := b.aim.shoot(f, func() { kill(first) })
 	s.publish(charge("1"))
@@ -120,7 +120,7 @@ func TestChainOutlivesALostAnswer(t *testing.T) {
 	each(t, lose, func(t *testing.T, arm func(front) *rig.Shot) {
 		s := newChain(t, 0)
 		s.settings.Config.Lease = 5 * time.Second
-		f := front{s, s.throughPostgres(), s.throughNATS()}
+		f := front{stage: s, postgres: s.throughPostgres(), nats: s.throughNATS()}
 		w := s.startChain()
 		shot := arm(f)
 		s.publish(charge("1"))
