@@ -134,6 +134,7 @@ func TestBridge(t *testing.T) {
 	s.run()
 	b, stop := s.bridge(s.js)
 	s.place("1", placed, `{"order":"1"}`, "ce-source", "/shop/web")
+	s.awaitStatus("pay_1", idemstore.Finished)                                // the first of its order
 	s.place("2", shipped, `{"order":"1"}`)                                    // not mapped
 	s.place("3", placed, `{"order":"1"}`)                                     // another event of the same order
 	s.place("1", placed, `{"order":"1"}`, "ce-source", "/shop/web")           // sent twice

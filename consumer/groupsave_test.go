@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,12 +71,18 @@ func TestOneBadMemberOfAGroupIsParkedAlone(t *testing.T) {
 		w.Emit("events.test.paid", f.Key, f.Result)
 		return nil
 	}
-	var flying <-chan struct{}
+	var (
+		flying <-chan struct{}
+		sizes  func() []int
+		aboard atomic.Int32
+	)
 	lanes, perform := make(chan struct{}, groupLanes), b.kind.Perform
 	b.kind.Perform = func(ctx context.Context, a *Attempt[payJob]) (paid, error) {
 		select { // who takes the lanes is chosen among the good ones; the others wait for that
 		case lanes <- struct{}{}:
-			if a.Key != bad {
+			if a.Key != bad { // one after the other, or they would share a lane
+				before := int(aboard.Add(1)) - 1
+				eventually(t, 20*time.Second, func() bool { return len(sizes()) >= before })
 				return perform(ctx, a)
 			}
 			<-lanes
@@ -89,7 +96,7 @@ func TestOneBadMemberOfAGroupIsParkedAlone(t *testing.T) {
 		return perform(ctx, a)
 	}
 	e := b.engine(b.kind)
-	flying, sizes := gather(t, e, jobs-groupLanes)
+	flying, sizes = gather(t, e, jobs-groupLanes)
 	for i := range jobs {
 		b.publish(fmt.Sprintf(`{"order":"%d"}`, i))
 	}

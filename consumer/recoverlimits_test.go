@@ -124,7 +124,13 @@ func TestRecoveryWhileTheBreakerIsOpen(t *testing.T) {
 	t.Parallel()
 	b := newBench(t).recovering()
 	b.conf.Breaker, b.conf.Policy.BackoffMax = 1, time.Hour // the next try is in 30 s
-	o := b.failing(status(http.StatusServiceUnavailable))
+	o := b.failing(func(w http.ResponseWriter, r *http.Request) { // it can be asked
+		if r.Method == http.MethodPost {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusNotFound)
+	})
 	e, _ := b.serve(b.kind)
 	began := time.Now()
 	b.publish(`{"order":"opens"}`)
@@ -161,7 +167,10 @@ func TestRecoveryWhileTheProviderIsSilent(t *testing.T) {
 		b.pay.effect(fmt.Sprintf("pay_%d", i))
 		b.insert(b.kind, fmt.Sprintf(`{"order":"%d"}`, i), oldRow)
 	}
-	b.await("pay_0", "asked about", func(task idemstore.Task) bool { return task.Attempt > 1 })
+	if !eventually(t, 20*time.Second, func() bool { return e.kinds[0].remote.breaker.silent() }) {
+		t.Fatal("nobody was asked about")
+	}
+	b.passes(e, 2) // what had begun by then is over
 	before, began := o.count(), time.Now()
 	b.passes(e, 10)
 	if asked, tries := o.count()-before, int(time.Since(began)/(300*time.Millisecond)); asked > tries+1 {
