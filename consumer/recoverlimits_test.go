@@ -123,7 +123,7 @@ func TestRecoveryWhilePaused(t *testing.T) {
 func TestRecoveryWhileTheBreakerIsOpen(t *testing.T) {
 	t.Parallel()
 	b := newBench(t).recovering()
-	b.conf.Breaker, b.conf.Policy.BackoffMax = 1, time.Hour // the next try is in 30 s
+	b.conf.Breaker, b.conf.Policy.BackoffMax = 1, time.Hour       // the next try is in 30 s
 	o := b.failing(func(w http.ResponseWriter, r *http.Request) { // it can be asked
 		if r.Method == http.MethodPost {
 			w.WriteHeader(http.StatusServiceUnavailable)
