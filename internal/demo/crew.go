@@ -3,11 +3,9 @@ package demo
 import (
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -141,7 +139,7 @@ const drainTime = 5 * time.Second
 // workerCommand is one worker process of this program.
 func workerCommand(program string, log io.Writer, environment ...string) *exec.Cmd {
 	cmd := exec.Command(program, "demo-worker") //nolint:gosec,noctx // our own binary; the crew ends it
-	cmd.Env = append(withoutSettings(os.Environ()), append([]string{
+	cmd.Env = append(devenv.OwnEnvironment(), append([]string{
 		"SETTLE_ACK_WAIT=" + workerAckWait.String(), "SETTLE_LEASE=" + workerLease.String(),
 		"SETTLE_DEADLINE=4s", "SETTLE_PROVIDER_TIMEOUT=" + callTimeout.String(),
 		"SETTLE_BACKOFF_MIN=200ms", "SETTLE_BACKOFF_MAX=2s", "SETTLE_DRAIN_TIMEOUT=" + drainTime.String(),
@@ -149,15 +147,4 @@ func workerCommand(program string, log io.Writer, environment ...string) *exec.C
 	}, environment...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	return cmd
-}
-
-// withoutSettings drops what would aim a worker of the demo at somebody's real servers.
-func withoutSettings(environment []string) (kept []string) {
-	settings := regexp.MustCompile(`^(SETTLE_|DATABASE_URL=|NATS_|PG)`)
-	for _, e := range environment {
-		if !settings.MatchString(e) || strings.HasPrefix(e, "SETTLE_TEST_") {
-			kept = append(kept, e)
-		}
-	}
-	return kept
 }

@@ -2,7 +2,10 @@ package devenv
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
+	"regexp"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -37,4 +40,18 @@ func (p *Program) Signal(s syscall.Signal) { p.process.signal(s) }
 func (p *Program) Stop(grace time.Duration) {
 	p.process.signal(syscall.SIGCONT)
 	p.process.stop(grace, syscall.SIGTERM)
+}
+
+// settings are variables that would aim a child at somebody's real servers.
+var settings = regexp.MustCompile(`^(SETTLE_|DATABASE_URL=|NATS_|PG)`)
+
+// OwnEnvironment is this process's environment without them, for a child that gets its settings from us. What tests tell
+// their own children stays.
+func OwnEnvironment() (kept []string) {
+	for _, e := range os.Environ() {
+		if !settings.MatchString(e) || strings.HasPrefix(e, "SETTLE_TEST_") {
+			kept = append(kept, e)
+		}
+	}
+	return kept
 }

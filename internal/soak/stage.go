@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"regexp"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -162,7 +160,8 @@ func (s *stage) hire() error {
 		return nil
 	}
 	cmd := exec.Command(s.program, "work", "--kind", "payment.charge", "--kind", "receipt.send") //nolint:gosec,noctx // our own program; dismiss ends it
-	cmd.Env = append(withoutSettings(os.Environ()), "DATABASE_URL="+s.url, "NATS_URL="+s.nats.URL(), "SETTLE_PROVIDER_URL="+s.address,
+	cmd.Env = append(devenv.OwnEnvironment(), "OTEL_EXPORTER_OTLP_ENDPOINT=", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=",
+		"DATABASE_URL="+s.url, "NATS_URL="+s.nats.URL(), "SETTLE_PROVIDER_URL="+s.address,
 		"SETTLE_ACK_WAIT="+lease.String(), "SETTLE_LEASE="+lease.String(), "SETTLE_DEADLINE=4s", "SETTLE_PROVIDER_TIMEOUT="+callTimeout.String(),
 		"SETTLE_BACKOFF_MIN=100ms", "SETTLE_BACKOFF_MAX=2s", "SETTLE_DRAIN_TIMEOUT="+drain.String(), "SETTLE_RECOVER_EVERY=2s",
 		// Faults come far closer together than in any production, and none of them may need a person.
@@ -231,18 +230,6 @@ func (s *stage) tearDown() error {
 	}
 	s.closers = nil
 	return errors.Join(errs...)
-}
-
-// settings would aim a worker at somebody's real servers.
-var settings = regexp.MustCompile(`^(SETTLE_|DATABASE_URL=|NATS_|PG|OTEL_)`)
-
-func withoutSettings(environment []string) (kept []string) {
-	for _, e := range environment {
-		if !settings.MatchString(e) || strings.HasPrefix(e, "SETTLE_TEST_") {
-			kept = append(kept, e)
-		}
-	}
-	return kept
 }
 
 func (s *stage) number(ctx context.Context, pool *pgxpool.Pool, sql string, args ...any) (n int, err error) {
