@@ -134,7 +134,7 @@ func (l *lane) rest(ctx context.Context, n int) {
 // sweep publishes until nothing of the lane is due any more.
 func (l *lane) sweep(ctx context.Context) error {
 	for {
-		rows, err := l.store.TakeOutbox(ctx, l.part, relayGroup, relayHeld)
+		rows, err := l.take(ctx)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
@@ -143,6 +143,17 @@ func (l *lane) sweep(ctx context.Context) error {
 		}
 		l.wakeNext(rows)
 	}
+}
+
+// take takes the rows of the next group for this process. Begun, it does not end with ctx: a take whose answer nobody read
+// would keep its rows from everybody, also from the last sweep of this process.
+func (l *lane) take(ctx context.Context) ([]idemstore.OutboxRow, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), relayLast)
+	defer cancel()
+	return l.store.TakeOutbox(ctx, l.part, relayGroup, relayHeld)
 }
 
 // wakeNext wakes the other lane, where what follows these rows may lie.

@@ -1,6 +1,9 @@
 package consumer
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -115,5 +118,44 @@ func TestALaneWakesTheOther(t *testing.T) {
 	}
 	if err := r.jobs.sweep(t.Context()); err != nil || b.outbox().Rows != 0 {
 		t.Errorf("%d rows wait (%v)", b.outbox().Rows, err)
+	}
+}
+
+// A process that stops while it takes rows publishes what it took: a take that nobody waits for would keep its rows
+// from everybody for a while.
+func TestATakeDoesNotEndWithTheProcess(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.engine(b.kind).relay
+	t.Cleanup(r.publisher.CleanupPublisher)
+	b.backlog(1)
+	tx, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `lock table settle.outbox`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	taken := make(chan error)
+	go func() {
+		rows, err := r.events.take(ctx)
+		if err == nil && len(rows) != 1 {
+			err = fmt.Errorf("%d rows", len(rows))
+		}
+		taken <- err
+	}()
+	if !eventually(t, 10*time.Second, b.waitsForLock) {
+		t.Fatal("nobody takes the rows")
+	}
+	stop()
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-taken; err != nil {
+		t.Error(err)
+	}
+	if _, err := r.events.take(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("a take that begins after the end: %v", err)
 	}
 }
