@@ -30,7 +30,7 @@ type attempt struct {
 	gate     atomic.Pointer[gate]
 	leaseEnd atomic.Pointer[time.Time]
 	saving   atomic.Bool
-	progress atomic.Pointer[time.Time] // of a step kind: when the step under way began
+	progress atomic.Pointer[time.Time] // when the step under way began, or the local job behind others of its group
 	aside    int                       // of a step kind: records that this attempt has set aside
 	result   any                       // of a local job
 	stored   []byte                    // the same as JSON, as it was saved

@@ -77,7 +77,11 @@ func (d *delivery) run(ctx context.Context) settlement {
 	if d.kind.apply != nil && d.kind.steps == nil && d.meta.NumDelivered == 1 {
 		return d.applyNew(ctx, j)
 	}
-	claimed, sent, err := d.claim(ctx, d.claimOf(ctx, j))
+	return d.claimAndProceed(ctx, d.claimOf(ctx, j), j)
+}
+
+func (d *delivery) claimAndProceed(ctx context.Context, c idemstore.Claim, j job) settlement {
+	claimed, sent, err := d.claim(ctx, c)
 	if err != nil {
 		return d.notClaimed(ctx, err)
 	}

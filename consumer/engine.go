@@ -53,6 +53,7 @@ type kind struct {
 	looked   atomic.Int64                      // when recovery last chose among its tasks: Unix nanoseconds, 0 for never
 	control  atomic.Pointer[idemstore.Control] // nil: nobody ever asked for anything
 	remote   *remote
+	locals   *group[*first, applied] // first deliveries of a local kind
 
 	unsureAfter uint64 // where the last look for given-up messages ended; of watchGivenUp alone
 }
@@ -81,6 +82,7 @@ func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definiti
 	for _, d := range defs {
 		k := &kind{definition: d, slots: make(chan struct{}, c.Slots)}
 		k.setAckWait(c.AckWait)
+		k.locals = e.newLocals(k)
 		e.kinds = append(e.kinds, k)
 	}
 	e.alarm = newAlarm()

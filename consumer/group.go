@@ -20,14 +20,16 @@ import (
 type group[Q, A any] struct {
 	key      func(Q) string
 	run      func(context.Context, []Q) []outcomeOf[A] // answers in the order of the requests
-	limit    int                                       // requests per group
-	lanes    int                                       // groups in flight
+	bounds   func() (limit, lanes int)                 // requests per group, groups in flight; at least 1 of each
 	ample    time.Duration                             // for one group, its members' single runs included
-	patience time.Duration                             // of a request, for its group to begin and to end
+	patience time.Duration                             // of a request, for its group to begin and to end; 0: without end
+
+	late time.Duration // after which a group's lane is no longer counted, and slow is told; 0: never
+	slow func([]Q)
 
 	mu      sync.Mutex
 	waiting []*member[Q, A]
-	flying  int
+	flying  int // lanes that are counted
 	runners sync.WaitGroup
 }
 
@@ -51,17 +53,22 @@ const (
 	groupLanes = 2
 )
 
+// fixed are bounds that do not change.
+func fixed(limit, lanes int) func() (int, int) { return func() (int, int) { return limit, lanes } }
+
 // do runs a request with whatever else is waiting. When ctx ends first, or patience does, nobody knows what became of
-// it.
+// it. Without patience it returns when its group has ended, whatever happens to ctx.
 func (g *group[Q, A]) do(ctx context.Context, request Q) (A, error) {
 	m := &member[Q, A]{request: request, key: g.key(request), done: make(chan struct{})}
 	g.mu.Lock()
 	g.waiting = append(g.waiting, m)
-	if g.flying < g.lanes {
-		g.flying++
-		g.runners.Go(func() { g.fly(context.WithoutCancel(ctx)) })
-	}
+	_, lanes := g.bounds()
+	g.start(context.WithoutCancel(ctx), lanes)
 	g.mu.Unlock()
+	if g.patience == 0 {
+		<-m.done
+		return m.outcome.answer, m.outcome.err
+	}
 	limit := time.NewTimer(g.patience) // a context with a timeout costs five times as much
 	defer limit.Stop()
 	var none A
@@ -75,10 +82,18 @@ func (g *group[Q, A]) do(ctx context.Context, request Q) (A, error) {
 	}
 }
 
+// start opens one more lane, if there may be one. It is called under the lock.
+func (g *group[Q, A]) start(ctx context.Context, lanes int) {
+	if g.flying < lanes {
+		g.flying++
+		g.runners.Go(func() { g.fly(ctx) })
+	}
+}
+
 // fly runs one group after the other while requests are waiting.
 func (g *group[Q, A]) fly(ctx context.Context) {
 	for {
-		members := g.take()
+		members := g.take(ctx)
 		if len(members) == 0 {
 			return
 		}
@@ -93,26 +108,52 @@ func (g *group[Q, A]) fly(ctx context.Context) {
 func (g *group[Q, A]) runOne(ctx context.Context, members []*member[Q, A], requests []Q) {
 	ctx, cancel := context.WithTimeout(ctx, g.ample)
 	defer cancel()
+	defer g.watch(ctx, requests)()
 	for i, o := range g.run(ctx, requests) {
 		members[i].outcome = o
 		close(members[i].done)
 	}
 }
 
+// watch opens another lane if a group is not over in time, so that it holds up none but its members.
+func (g *group[Q, A]) watch(ctx context.Context, requests []Q) (over func()) {
+	if g.late == 0 {
+		return func() {}
+	}
+	ctx = context.WithoutCancel(ctx)
+	timer := time.AfterFunc(g.late, func() {
+		g.slow(requests)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.flying--
+		if _, lanes := g.bounds(); len(g.waiting) > 0 {
+			g.start(ctx, lanes)
+		}
+	})
+	return func() {
+		if !timer.Stop() {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.flying++
+		}
+	}
+}
+
 // take removes the next group from those that wait. When there is none the lane is given up, under the same lock,
-// so that a request that comes later starts it again.
-func (g *group[Q, A]) take() []*member[Q, A] {
+// so that a request that comes later starts it again. Those that are left may have another lane.
+func (g *group[Q, A]) take(ctx context.Context) []*member[Q, A] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.waiting) == 0 {
+	limit, lanes := g.bounds()
+	if len(g.waiting) == 0 || g.flying > lanes {
 		g.flying--
 		return nil
 	}
-	taken := make([]*member[Q, A], 0, min(len(g.waiting), g.limit))
+	taken := make([]*member[Q, A], 0, min(len(g.waiting), limit))
 	seen := make(map[string]bool, cap(taken))
 	left := g.waiting[:0]
 	for _, m := range g.waiting {
-		if len(taken) == g.limit || seen[m.key] {
+		if len(taken) == limit || seen[m.key] {
 			left = append(left, m)
 			continue
 		}
@@ -121,6 +162,9 @@ func (g *group[Q, A]) take() []*member[Q, A] {
 	}
 	clear(g.waiting[len(left):])
 	g.waiting = left
+	if len(left) > 0 {
+		g.start(ctx, lanes)
+	}
 	slices.SortFunc(taken, func(a, b *member[Q, A]) int { return strings.Compare(a.key, b.key) })
 	return taken
 }
@@ -160,21 +204,21 @@ func alone[Q, A any](ctx context.Context, f func(context.Context, ...Q) ([]A, er
 func (e *Engine) newGroups() {
 	claims := func(f func(context.Context, ...idemstore.Claim) ([]idemstore.Claimed, error)) *group[idemstore.Claim, idemstore.Claimed] {
 		return &group[idemstore.Claim, idemstore.Claimed]{
-			key:   func(c idemstore.Claim) string { return c.Kind + " " + c.Key },
-			run:   together(f, nobodyAnswers),
-			limit: groupLimit, lanes: groupLanes, ample: e.config.Lease, patience: e.config.Lease,
+			key:    func(c idemstore.Claim) string { return c.Kind + " " + c.Key },
+			run:    together(f, nobodyAnswers),
+			bounds: fixed(groupLimit, groupLanes), ample: e.config.Lease, patience: e.config.Lease,
 		}
 	}
 	e.newClaims, e.claims = claims(e.store.ClaimNew), claims(e.store.Claim)
 	e.saves = &group[idemstore.Save, idemstore.Saved]{
-		key:   func(s idemstore.Save) string { return s.Kind + " " + s.Key },
-		run:   together(e.store.Save, func(error) bool { return false }),
-		limit: groupLimit, lanes: groupLanes, ample: saveTimeout, patience: saveTimeout,
+		key:    func(s idemstore.Save) string { return s.Kind + " " + s.Key },
+		run:    together(e.store.Save, func(error) bool { return false }),
+		bounds: fixed(groupLimit, groupLanes), ample: saveTimeout, patience: saveTimeout,
 	}
 	e.guards = &group[idemstore.Guard, idemstore.Guarded]{
-		key:   func(g idemstore.Guard) string { return g.Kind + " " + g.ID },
-		run:   together(e.store.Guard, nobodyAnswers),
-		limit: groupLimit, lanes: groupLanes, ample: e.config.Lease, patience: e.config.Lease,
+		key:    func(g idemstore.Guard) string { return g.Kind + " " + g.ID },
+		run:    together(e.store.Guard, nobodyAnswers),
+		bounds: fixed(groupLimit, groupLanes), ample: e.config.Lease, patience: e.config.Lease,
 	}
 }
 
@@ -184,6 +228,9 @@ func (e *Engine) waitForGroups() {
 	e.claims.runners.Wait()
 	e.guards.runners.Wait()
 	e.saves.runners.Wait()
+	for _, k := range e.kinds {
+		k.locals.runners.Wait()
+	}
 }
 
 // nobodyAnswers tells a database that is away from one that refused: no member would get further by itself.

@@ -33,8 +33,8 @@ type sky struct {
 func newSky(t *testing.T, limit, lanes int) *sky {
 	s := &sky{t: t, off: make(chan flight)}
 	s.group = &group[string, string]{
-		key:   func(q string) string { key, _, _ := strings.Cut(q, "/"); return key },
-		limit: limit, lanes: lanes, ample: time.Minute, patience: time.Hour,
+		key:    func(q string) string { key, _, _ := strings.Cut(q, "/"); return key },
+		bounds: fixed(limit, lanes), ample: time.Minute, patience: time.Hour,
 	}
 	s.run = func(ctx context.Context, requests []string) []outcomeOf[string] {
 		f := flight{requests, make(chan struct{})}

@@ -52,7 +52,7 @@ func (a *attempt) doStep(ctx context.Context, x idemstore.Step, do step) (s sett
 	before := a.progressed()
 	limited, cancel := a.limitApply(ctx)
 	defer cancel()
-	renewed, err := a.engine.store.DoStep(limited, x, a.applyLimit(), func(tx pgx.Tx) (string, error) { return a.inStep(ctx, tx, x.Index, do) })
+	renewed, err := a.engine.store.DoStep(limited, x, a.kind.applyLimit(), func(tx pgx.Tx) (string, error) { return a.inStep(ctx, tx, x.Index, do) })
 	var failed *idemstore.WorkError
 	if errors.As(err, &failed) {
 		if !aboutRecord(ctx, failed.Err) {

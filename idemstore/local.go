@@ -218,16 +218,21 @@ func applyIn(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, c Claimed, work Wor
 	if err != nil {
 		return Saved{}, &WorkError{err}
 	}
-	group := savesOf([]Save{x})
-	return inBatch(ctx, tx, func(b *pgx.Batch) { b.Queue(planAgain); group.queue(b) }, func(r pgx.BatchResults) (Saved, error) {
+	out, err := saveIn(ctx, tx, []Save{x})
+	if err != nil {
+		return Saved{}, err
+	}
+	return out[0], nil
+}
+
+// saveIn saves in a transaction that goes on.
+func saveIn(ctx context.Context, tx pgx.Tx, saves []Save) ([]Saved, error) {
+	group := savesOf(saves)
+	return inBatch(ctx, tx, func(b *pgx.Batch) { b.Queue(planAgain); group.queue(b) }, func(r pgx.BatchResults) ([]Saved, error) {
 		if _, err := r.Exec(); err != nil {
-			return Saved{}, err
+			return nil, err
 		}
-		out, err := group.read(r)
-		if err != nil {
-			return Saved{}, err
-		}
-		return out[0], nil
+		return group.read(r)
 	})
 }
 

@@ -42,6 +42,9 @@ select set_config('plan_cache_mode', 'auto', true), set_config('enable_seqscan',
 // planAgain is for the save after a handler's statements.
 const planAgain = `/* settle:plan-again */ select ` + planForKeys
 
+// waitShortly bounds how long a group of local jobs waits for a lock: about as long as another group takes.
+const waitShortly = `/* settle:wait-shortly */ select set_config('lock_timeout', '50', true)`
+
 // beginApply opens the transaction of a local job, with the settings of guardTx (%[1]s, milliseconds) and a limit for each
 // statement and each pause between two (%[2]d, milliseconds): the server ends the session of a process that was frozen
 // while it held the row. Literals, so that it is one round trip; both are numbers of ours.
