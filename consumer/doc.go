@@ -63,6 +63,14 @@
 // A task that needs a person only because budget or age is used up is asked about once an hour, and never sent. A definite
 // answer closes it, if it is still as it was. Engine.Recover does all of this once, for a person.
 //
+// # Jobs without a provider
+//
+// The effect of a local kind is rows in the same database (local.go). On its first delivery claim, rows and result are one
+// transaction, the only one that is open while a handler runs; a crash undoes all of it. Quick jobs share a transaction, and
+// what is wrong with one of them stays with it (localgroup.go). From the second delivery on the claim commits first: a job that
+// kills its process would do so for ever without a trace. A step kind commits its claim, and then one transaction per step
+// under the fence (steps.go).
+//
 // # What the broker gives up
 //
 // A consumer with MaxDeliver leaves messages in the stream that it delivers to nobody. The engine makes none such, and takes
