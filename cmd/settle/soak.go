@@ -23,11 +23,11 @@ func soakCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "soak",
 		Usage: "run many jobs through worker processes while everything breaks at random, and count the effects",
-		Description: `Starts servers and workers of its own (DATABASE_URL and NATS_URL are ignored) and publishes charges, a third of them more
-than once. Meanwhile workers are killed, frozen for longer than their lease and drained, the provider acts, answers and looks up too
+		Description: `Starts servers and workers of its own (DATABASE_URL and NATS_URL are ignored) and publishes charges and as many
+events of contacts, a third of them more than once. Meanwhile workers are killed, frozen for longer than their lease and drained, the provider acts, answers and looks up too
 late, wrongly or not at all, connections are cut, and PostgreSQL and the broker are killed and started again. When all has come to
-rest it reads the provider's tables. Exit code 0: one charge, one event and one receipt for each order, nothing lost, nothing pending,
-nobody needed. Exit code 3: that does not hold; the log says what had been done. The same seed gives the same schedule of faults.
+rest it reads the provider's tables. Exit code 0: one charge, one event and one receipt for each order, each contact as its
+newest event says, nothing lost, nothing pending, nobody needed. Exit code 3: that does not hold; the log says what had been done. The same seed gives the same schedule of faults.
 With --faults ` + soak.Amnesia + ` the provider ignores keys, which no client can make good: a run with it has to fail.`,
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "jobs", Usage: "orders to charge", Value: 10000, Validator: positive[int]},
@@ -62,7 +62,7 @@ func runSoak(ctx context.Context, cmd *cli.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	o.Charge = kinds["payment.charge"]
+	o.Charge, o.Contact = kinds["payment.charge"], kinds["contact.sync"]
 	if name := cmd.String("log"); name != "" {
 		file, err := os.Create(name)
 		if err != nil {
@@ -122,7 +122,8 @@ func printSoak(w io.Writer, r soak.Report, asJSON bool) error {
 		fmt.Fprintf(w, "NOT KEPT  %s\n", b)
 	}
 	if r.OK {
-		fmt.Fprintf(w, "One charge, one event and one receipt for each of %d orders. Nothing lost, nothing pending, nobody needed. (seed %d)\n", r.Jobs, r.Seed)
+		fmt.Fprintf(w, "One charge, one event and one receipt for each of %d orders; as many events of contacts, each recorded once. "+
+			"Nothing lost, nothing pending, nobody needed. (seed %d)\n", r.Jobs, r.Seed)
 	}
 	return nil
 }

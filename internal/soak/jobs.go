@@ -15,7 +15,7 @@ import (
 
 const (
 	publishers = 16
-	backlog    = 4000            // messages in the stream, so that faults meet a steady state
+	backlog    = 8000            // messages in the stream, so that faults meet a steady state
 	enough     = 0.9             // of the jobs are done before it becomes calm
 	restLimit  = 5 * time.Minute // without any progress
 )
@@ -24,6 +24,13 @@ func order(seed uint64, i int) string { return fmt.Sprintf("%d-%d", seed, i) }
 
 func body(seed uint64, i int) []byte {
 	return fmt.Appendf(nil, `{"order_id":%q,"customer_id":"c_%d","amount":%d,"currency":"EUR"}`, order(seed, i), i%97, 100+i%900)
+}
+
+// contact is an event of the same number about one of a few contacts, each of which changes twenty times. Events of a
+// contact come close to each other and out of order.
+func contact(seed uint64, i, jobs int) []byte {
+	of := max(jobs/20, 1)
+	return fmt.Appendf(nil, `{"source_id":"%d-%d","version":%d,"name":"n%d","email":""}`, seed, i%of, i/of+1, i)
 }
 
 // publishAll publishes every job, a third of them more than once.
@@ -66,18 +73,27 @@ func (s *soaking) awaitRoom(ctx context.Context) {
 	}
 }
 
-// publish publishes one job until it is stored. A publisher that got no answer publishes again, with a message id of its own
-// if the stream's memory for ids may be over.
+// publish publishes a charge and a contact's event, each a third of the time more than once.
 func (s *soaking) publish(ctx context.Context, r *rand.Rand, i int) error {
+	if err := s.publishCopies(ctx, r, s.Charge, "charge-"+order(s.Seed, i), body(s.Seed, i)); err != nil {
+		return err
+	}
+	if err := s.publishCopies(ctx, r, s.Contact, "contact-"+order(s.Seed, i), contact(s.Seed, i, s.Jobs)); err != nil {
+		return err
+	}
+	s.published.Add(1)
+	return nil
+}
+
+// publishCopies publishes one job until it is stored. A publisher that got no answer publishes again.
+func (s *soaking) publishCopies(ctx context.Context, r *rand.Rand, kind consumer.Definition, id string, job []byte) error {
 	copies := 1
 	if r.IntN(3) == 0 {
 		copies += 1 + r.IntN(2)
 	}
 	for c := range copies {
 		for {
-			header := nats.Header{}
-			header.Set("Nats-Msg-Id", fmt.Sprintf("%s-%d", order(s.Seed, i), c))
-			_, err := consumer.PublishRaw(ctx, s.js, s.Charge, body(s.Seed, i), header)
+			_, err := consumer.PublishRaw(ctx, s.js, kind, job, nats.Header{"Nats-Msg-Id": {fmt.Sprintf("%s-%d", id, c)}})
 			var refused *consumer.RefusedError
 			if errors.As(err, &refused) || ctx.Err() != nil {
 				return err
@@ -89,7 +105,6 @@ func (s *soaking) publish(ctx context.Context, r *rand.Rand, i int) error {
 			_ = pause(ctx, 100*time.Millisecond)
 		}
 	}
-	s.published.Add(1)
 	return nil
 }
 

@@ -35,7 +35,7 @@ func (s *soaking) judge(ctx context.Context) (r Report, err error) {
 	if r.Requests, err = s.number(ctx, s.effects, `select count(*) from provider.requests where method = 'POST'`); err != nil {
 		return r, err
 	}
-	err = s.pool.QueryRow(ctx, `select coalesce(sum(attempts), 0), coalesce(sum(duplicates), 0) from settle.tasks where kind = 'payment.charge'`).
+	err = s.pool.QueryRow(ctx, `select coalesce(sum(attempts), 0), coalesce(sum(duplicates), 0) from settle.tasks where kind <> 'receipt.send'`).
 		Scan(&r.Attempts, &r.Duplicates)
 	r.OK = len(r.Broken) == 0
 	return r, err
@@ -63,6 +63,9 @@ func (s *soaking) claims() []claim {
 		{"payments booked", s.pool, `select count(*) from shop.payments`, nil, s.Jobs},
 		{"orders marked as paid", s.pool, `select count(*) from shop.orders where status = 'paid'`, nil, s.Jobs},
 		{"receipts", s.pool, `select count(*) from shop.receipts`, nil, s.Jobs},
+		{"contact events that are finished", s.pool, `select count(*) from settle.tasks where kind = 'contact.sync' and status = 'finished'`, nil, s.Jobs},
+		{"contact events recorded", s.pool, `select count(*) from shop.import_events`, nil, s.Jobs},
+		{"newest versions of all contacts together", s.pool, `select coalesce(sum(version), 0)::int from shop.contacts`, nil, s.Jobs},
 		{"events not published", s.pool, `select count(*) from settle.outbox`, nil, 0},
 		{"messages refused", s.pool, `select count(*) from settle.refusals`, nil, 0},
 	}

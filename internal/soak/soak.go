@@ -27,6 +27,7 @@ type Options struct {
 	Every   time.Duration // mean time between two faults
 
 	Charge  consumer.Definition // payment.charge
+	Contact consumer.Definition // contact.sync
 	Program string              // the settle program, whose `work` is the worker
 
 	Log      io.Writer // one line per fault and finding
@@ -46,7 +47,7 @@ type State struct {
 type Report struct {
 	OK         bool           `json:"ok"`
 	Seed       uint64         `json:"seed"`
-	Jobs       int            `json:"jobs"`
+	Jobs       int            `json:"jobs"` // charges, and as many events of contacts
 	Workers    int            `json:"workers"`
 	Messages   int            `json:"messages"` // published, repeats included
 	Seconds    float64        `json:"seconds"`

@@ -159,7 +159,7 @@ func (s *stage) hire() error {
 	if c.closed {
 		return nil
 	}
-	cmd := exec.Command(s.program, "work", "--kind", "payment.charge", "--kind", "receipt.send") //nolint:gosec,noctx // our own program; dismiss ends it
+	cmd := exec.Command(s.program, "work", "--kind", "payment.charge", "--kind", "receipt.send", "--kind", "contact.sync") //nolint:gosec,noctx // our own program; dismiss ends it
 	cmd.Env = append(devenv.OwnEnvironment(), "OTEL_EXPORTER_OTLP_ENDPOINT=", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=",
 		"DATABASE_URL="+s.url, "NATS_URL="+s.nats.URL(), "SETTLE_PROVIDER_URL="+s.address,
 		"SETTLE_ACK_WAIT="+lease.String(), "SETTLE_LEASE="+lease.String(), "SETTLE_DEADLINE=4s", "SETTLE_PROVIDER_TIMEOUT="+callTimeout.String(),
