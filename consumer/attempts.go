@@ -34,6 +34,7 @@ type attempt struct {
 	aside    int                       // of a step kind: records that this attempt has set aside
 	result   any                       // of a local job
 	stored   []byte                    // the same as JSON, as it was saved
+	kept     bool                      // the spans of the attempt before are kept, and so are its own
 	readOnly bool                      // it asks about a task that it has not claimed
 	cancel   context.CancelCauseFunc
 
@@ -86,7 +87,8 @@ func (a *attempt) decode(c idemstore.Claimed, j job) error {
 }
 
 func (d *delivery) newAttempt(ctx context.Context, c idemstore.Claimed, sent time.Time) (context.Context, *attempt) {
-	a := &attempt{delivery: d, task: c.Task, age: c.Age, claimed: sent, known: now(), trace: traceparent(ctx)}
+	a := &attempt{delivery: d, task: c.Task, age: c.Age, claimed: sent, known: now(), trace: traceparent(ctx),
+		kept: spanContextOf(c.PreviousTrace).IsSampled()}
 	d.task = &a.task
 	end := sent.Add(d.engine.config.Lease)
 	a.leaseEnd.Store(&end)
@@ -251,7 +253,7 @@ func (a *attempt) saveExternalID(ctx context.Context, id string) (err error) {
 	err = a.engine.store.SaveExternalID(context.WithoutCancel(ctx), a.task.Fence, id, a.trace)
 	a.belied(ctx, id, err)
 	if errors.Is(err, idemstore.ErrLost) {
-		a.lose(ctx)
+		a.lose()
 		return fmt.Errorf("save external id: %w", ErrLost)
 	}
 	return err
@@ -281,12 +283,12 @@ func (a *attempt) idOf(result any) (string, error) {
 }
 
 // lose shuts the gate and cancels the handler: the task is another attempt's, or may be by now.
-func (a *attempt) lose(ctx context.Context) {
+func (a *attempt) lose() {
 	if g := a.gate.Load(); g != nil {
 		g.shut(ErrLost)
 	}
 	a.cancel(ErrLost)
-	addEvent(ctx, eventLeaseLost)
+	a.mark(eventLeaseLost)
 }
 
 // jittered is the delay of this kind's policy for the counts on the row.

@@ -110,7 +110,7 @@ const saveAgain = 200 * time.Millisecond
 func (a *attempt) saveFor(d decision, cause error) idemstore.Save {
 	s := idemstore.Save{
 		Fence: a.task.Fence, Kind: a.task.Kind, Key: a.task.Key, Strict: a.kind.policy.Lease == Strict,
-		Status: d.status, Cause: d.cause, MayBeApplied: d.applied, Reason: a.reason(d), Actor: a.by.actor, Trace: a.trace,
+		Status: d.status, Cause: d.cause, MayBeApplied: d.applied, Reason: a.reason(d), Actor: a.by.actor, Trace: a.outcomeTrace(d.status),
 		Cost: d.cost, MaxFailures: a.kind.policy.MaxFailures, Retention: a.kind.policy.Retention,
 		LastError: errorText(cause), ErrorClass: errorClassOf(cause),
 	}
@@ -232,6 +232,9 @@ func (a *attempt) saved(ctx context.Context, d decision, s idemstore.Save, saved
 		a.engine.relay.emitted(s.Emits[0])
 	}
 	a.committed(saved.Status, s.ExternalID, or(d.why, string(saved.Status)))
+	if saved.Cause != "" && a.span.IsRecording() {
+		a.span.SetAttributes(attribute.String(attrCause, string(saved.Cause)))
+	}
 	v := d.verb(saved.Status)
 	if a.log.Enabled(ctx, level) {
 		a.log.Log(ctx, level, "saved", "status", string(saved.Status), "external_id", s.ExternalID, "why", d.why,
@@ -284,7 +287,7 @@ func (a *attempt) park(ctx context.Context, d decision, s idemstore.Save, c conc
 func (a *attempt) notSaved(ctx context.Context, c conclusion, err error) settlement {
 	a.log.WarnContext(ctx, "not saved; staying silent", "error", err)
 	if errors.Is(err, idemstore.ErrLost) {
-		addEvent(ctx, eventLeaseLost)
+		a.mark(eventLeaseLost)
 		a.leaveEvidence(ctx, c)
 	}
 	return settlement{verb: silent}

@@ -54,6 +54,11 @@ type Config struct {
 	// few heartbeats, so it may be told twice. Every alert is also logged once, at level ERROR; nil is only that.
 	Notify func(context.Context, Alert) error `json:"-"`
 
+	// LinkTraces gives each delivery and each recovery a trace of its own, with links to the publisher's span and to the
+	// attempt before. Otherwise they are children of the publisher's span, which may be days away and have thousands of
+	// them. A trace of its own is sampled on its own, whatever the publisher's is.
+	LinkTraces bool
+
 	Logger         *slog.Logger         // slog.Default()
 	TracerProvider trace.TracerProvider // the global one
 }

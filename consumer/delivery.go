@@ -69,7 +69,6 @@ func (d *delivery) handle(ctx context.Context) {
 func (d *delivery) run(ctx context.Context) settlement {
 	j, err := d.kind.readMessage(d.msg.Headers(), d.msg.Data(), d.engine.config.MaxBody)
 	if err != nil {
-		d.span.SetAttributes(attribute.String(attrRefusal, string(refusalReason(err))))
 		return d.refuse(ctx, idemstore.Refusal{}, err)
 	}
 	d.key = j.key
@@ -191,7 +190,9 @@ func (d *delivery) refuse(ctx context.Context, r idemstore.Refusal, cause error)
 	reason := refusalReason(cause)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 	defer cancel()
-	ctx, span := d.engine.start(ctx, spanRefuse, attribute.String(attrRefusal, string(reason)))
+	refusal := attribute.String(attrRefusal, string(reason))
+	d.span.SetAttributes(refusal)
+	ctx, span := d.engine.start(ctx, spanRefuse, refusal)
 	r.Kind, r.Reason, r.Subject = d.kind.name, reason, d.msg.Subject()
 	r.Detail = errorText(cause)
 	r.Origin = idemstore.Origin{Stream: d.meta.Stream, Sequence: d.meta.Sequence.Stream, Stored: d.meta.Timestamp}

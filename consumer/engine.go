@@ -55,6 +55,8 @@ type kind struct {
 	remote   *remote
 	locals   *group[*first, applied] // first deliveries of a local kind
 
+	spanOptions []trace.SpanStartOption // of its deliveries
+
 	unsureAfter uint64 // where the last look for given-up messages ended; of watchGivenUp alone
 }
 
@@ -80,7 +82,7 @@ func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definiti
 	}
 	e.newGroups()
 	for _, d := range defs {
-		k := &kind{definition: d, slots: make(chan struct{}, c.Slots)}
+		k := &kind{definition: d, slots: make(chan struct{}, c.Slots), spanOptions: deliveryOptions(d.name)}
 		k.setAckWait(c.AckWait)
 		k.locals = e.newLocals(k)
 		e.kinds = append(e.kinds, k)

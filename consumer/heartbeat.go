@@ -123,7 +123,7 @@ func (e *Engine) beat(ctx context.Context, limit time.Duration) {
 	for _, a := range e.alive(ctx) {
 		if err := a.inProgress(); err != nil {
 			a.log.WarnContext(ctx, "heartbeat did not reach the broker", "error", err)
-			a.span.AddEvent(eventHeartbeatLost)
+			a.mark(eventHeartbeatLost)
 		}
 	}
 }
@@ -139,7 +139,7 @@ func (e *Engine) alive(ctx context.Context) []*attempt {
 		over := !now().Before(*a.leaseEnd.Load())
 		if over && !a.saving.Load() {
 			a.log.WarnContext(ctx, "lease lost: not confirmed in time; nothing more is sent")
-			a.lose(ctx)
+			a.lose()
 		}
 		return over
 	})
@@ -164,7 +164,7 @@ func (e *Engine) renew(ctx context.Context, attempts []*attempt, limit time.Dura
 		e.database.failed(err)
 		e.log.WarnContext(ctx, "leases not renewed", "attempts", len(ask), "error", err)
 		for _, a := range attempts {
-			a.span.AddEvent(eventHeartbeatLost)
+			a.mark(eventHeartbeatLost)
 		}
 		return
 	}

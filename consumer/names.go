@@ -37,15 +37,24 @@ const (
 	attrVerb        = "settle.verb"
 	attrStep        = "settle.step"
 	attrAct         = "settle.act"
+	attrActor       = "settle.actor"
+	attrReplayed    = "settle.replayed"
+	attrCause       = "settle.review_cause"
+	attrLink        = "settle.link"
 
 	attrReplyIgnored = "settle.reply_ignored"
 
 	attrSystem      = "messaging.system"
 	attrDestination = "messaging.destination.name"
-	attrOperation   = "messaging.operation.type"
+	attrGroup       = "messaging.consumer.group.name"
 	attrMessageID   = "messaging.message.id"
+	attrBodySize    = "messaging.message.body.size"
 	attrDelivered   = "settle.num_delivered"
 
+	attrOperation     = "messaging.operation.name"
+	attrOperationType = "messaging.operation.type"
+
+	// Events of a delivery, and attributes of the same names with the value true.
 	eventLeaseLost     = "settle.lease_lost"
 	eventHeartbeatLost = "settle.heartbeat_lost"
 )

@@ -103,7 +103,8 @@ func PublishRaw(ctx context.Context, js jetstream.JetStream, kind Definition, bo
 	}
 	ctx, span := otel.GetTracerProvider().Tracer(scopeName).Start(ctx, spanPublish, trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(attribute.String(attrSystem, "nats"), attribute.String(attrDestination, subject(d.name)),
-			attribute.String(attrOperation, "send"), attribute.String(attrKind, d.name), attribute.String(attrKey, j.key)))
+			attribute.String(attrOperationType, "send"), attribute.String(attrOperation, "publish"),
+			attribute.Int(attrBodySize, len(body)), attribute.String(attrKind, d.name), attribute.String(attrKey, j.key)))
 	out, err := publish(ctx, js, messageOf(ctx, d, j, body, header))
 	span.SetAttributes(attribute.String(attrOutcome, out.Outcome.String()))
 	endSpan(span, err)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/settlemq/settle/idemstore"
@@ -221,11 +220,8 @@ func (r *relay) message(ctx context.Context, row idemstore.OutboxRow) (*nats.Msg
 	if parent := spanContextOf(row.Trace); parent.IsValid() {
 		ctx = trace.ContextWithSpanContext(ctx, parent)
 	}
-	attrs := []attribute.KeyValue{attribute.String(attrSystem, "nats"), attribute.String(attrDestination, row.Subject),
-		attribute.String(attrOperation, "send"), attribute.String(attrKey, row.Key)}
 	if row.TaskID != 0 {
 		m.Header.Set(headerTask, taskID(row.TaskID))
-		attrs = append(attrs, attribute.String(attrTask, taskID(row.TaskID)))
 	}
 	if row.Key != "" && !strings.ContainsAny(row.Key, "\r\n") {
 		m.Header.Set(headerKey, row.Key)
@@ -233,7 +229,7 @@ func (r *relay) message(ctx context.Context, row idemstore.OutboxRow) (*nats.Msg
 	if usableReply(row.Reply) != "" {
 		m.Header.Set(headerReply, row.Reply)
 	}
-	ctx, span := r.tracer.Start(ctx, spanPublish, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(attrs...))
+	ctx, span := r.startPublish(ctx, row)
 	propagator.Inject(ctx, headers(m.Header))
 	m.Header.Set(headerMessageID, outboxMessageID(row))
 	if strings.HasPrefix(row.Subject, eventSubjects) {

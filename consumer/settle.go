@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sethvargo/go-retry"
-	"go.opentelemetry.io/otel/attribute"
 )
 
 // This file is the only place that speaks to the broker about a delivery.
@@ -46,12 +45,9 @@ func (d *delivery) settle(ctx context.Context, s settlement) {
 		d.log.InfoContext(ctx, "consumer was made anew; the broker is not told", "verb", s.verb.String())
 		return
 	}
-	ctx, span := d.engine.start(ctx, spanSettle)
-	defer span.End()
-	if span.IsRecording() {
-		span.SetAttributes(attribute.String(attrVerb, s.verb.String()))
-	}
+	ctx, span := d.engine.startSettle(ctx, d, s.verb)
 	var err error
+	defer func() { endSpan(span, err) }()
 	switch s.verb {
 	case ack:
 		err = d.confirmedAck(ctx)
@@ -62,7 +58,6 @@ func (d *delivery) settle(ctx context.Context, s settlement) {
 	case silent:
 	}
 	if err != nil {
-		span.RecordError(err)
 		d.log.InfoContext(ctx, "broker not told; the message will come again", "verb", s.verb.String(), "error", err)
 		return
 	}

@@ -5,49 +5,14 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
-	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/settlemq/settle/idemstore"
 )
-
-// headers carries a trace context in message headers. NATS keeps the letter case of header names, publishers do
-// not agree on one, so reading ignores it.
-type headers nats.Header
-
-func (h headers) Get(name string) string {
-	for k, v := range h {
-		if strings.EqualFold(k, name) && len(v) > 0 {
-			return v[0]
-		}
-	}
-	return ""
-}
-
-func (h headers) Set(name, value string) { nats.Header(h).Set(name, value) }
-
-func (h headers) Keys() []string {
-	keys := make([]string, 0, len(h))
-	for k := range h {
-		keys = append(keys, k)
-	}
-	return keys
-}
-
-// tracing finds the trace context of a message, which a CloudEvent in binary mode may have as an extension alone.
-type tracing struct{ headers }
-
-func (t tracing) Get(name string) string {
-	return or(t.headers.Get(name), t.headers.Get(attributePrefix+name))
-}
-
-var propagator propagation.TraceContext
 
 // labels are what every span of a delivery is searched by: the kind from the start, the key once the message is read,
 // task and attempt once it is claimed, the provider's id once it is known. A span has those that were known when it
@@ -109,47 +74,6 @@ func (e *Engine) start(ctx context.Context, name string, attrs ...attribute.KeyV
 	return e.tracer.Start(ctx, name, trace.WithAttributes(l.all(attrs)...)) //nolint:spancheck // the caller ends it
 }
 
-// startDelivery begins the span of one delivery, as a child of the publisher's span if the message has one.
-func (e *Engine) startDelivery(ctx context.Context, d *delivery) (context.Context, trace.Span) {
-	ctx = context.WithValue(ctx, labelsKey{}, &d.labels)
-	kind := attribute.String(attrKind, d.kind.name)
-	header := headers(d.msg.Headers())
-	if len(header) > 0 {
-		ctx = propagator.Extract(ctx, tracing{header})
-	}
-	ctx, span := e.tracer.Start(ctx, spanDeliver, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(kind,
-		attribute.String(attrSystem, "nats"), attribute.String(attrDestination, d.msg.Subject()),
-		attribute.String(attrOperation, "process"),
-		attribute.String(attrMessageID, header.Get(headerMessageID)),
-		attribute.Int64(attrDelivered, int64(d.meta.NumDelivered))))
-	if d.labels.unrecorded = !span.IsRecording(); !d.labels.unrecorded {
-		d.labels.add([]attribute.KeyValue{kind})
-	}
-	return ctx, span
-}
-
-// startAct begins the span of an operator's act. It stands in the trace of whoever acts, and is linked to the attempt before.
-func (e *Engine) startAct(ctx context.Context, d *delivery, t idemstore.Task, a OperatorAct) context.Context {
-	ctx = context.WithValue(ctx, labelsKey{}, &d.labels)
-	d.labels.add(append(taskLabels(&t), attribute.String(attrKind, t.Kind), attribute.String(attrKey, t.Key)))
-	ctx, d.span = e.start(ctx, spanAct, attribute.String(attrAct, string(a)))
-	linkTo(d.span, t.LastTrace)
-	return ctx
-}
-
-// startRecovery begins the span of a task that is taken up without a message, as a child of the publisher's span if the row
-// knows one.
-//
-//nolint:spancheck // takeUp and askParked end it
-func (e *Engine) startRecovery(ctx context.Context, d *delivery, t idemstore.Task) (context.Context, trace.Span) {
-	ctx = context.WithValue(ctx, labelsKey{}, &d.labels)
-	d.labels.add([]attribute.KeyValue{attribute.String(attrKind, t.Kind), attribute.String(attrKey, t.Key)})
-	ctx = propagator.Extract(ctx, propagation.MapCarrier{headerTraceparent: t.OriginTrace})
-	ctx, span := e.tracer.Start(ctx, spanRecover, trace.WithAttributes(d.labels.all(nil)...))
-	d.labels.unrecorded = !span.IsRecording()
-	return ctx, span
-}
-
 // annotate adds attributes to the span of ctx.
 func (e *Engine) annotate(ctx context.Context, attrs ...attribute.KeyValue) {
 	trace.SpanFromContext(ctx).SetAttributes(attrs...)
@@ -167,7 +91,7 @@ func (d *delivery) describe(c idemstore.Claimed) {
 	d.labelAll(taskLabels(&c.Task))
 	d.span.SetAttributes(attribute.String(attrStatus, string(c.Task.Status)))
 	if c.Found == idemstore.Final || c.Found == idemstore.Parked {
-		d.span.SetAttributes(attribute.Bool(attrDuplicate, true))
+		d.span.SetAttributes(attribute.Bool(attrDuplicate, true), attribute.Bool(attrReplayed, c.Found == idemstore.Final))
 	}
 }
 
@@ -200,56 +124,37 @@ func (a *attempt) learnt(ctx context.Context, result any) {
 	}
 }
 
-// linkTo links a delivery to the attempt before its own, which may be days and processes away.
-func linkTo(span trace.Span, parent string) {
-	if parent == "" || !span.IsRecording() {
-		return
-	}
-	sc := spanContextOf(parent)
-	if sc.IsValid() {
-		span.AddLink(trace.Link{SpanContext: sc, Attributes: []attribute.KeyValue{attribute.String("settle.link", "previous attempt")}})
-	}
-}
-
-func spanContextOf(parent string) trace.SpanContext {
-	ctx := propagator.Extract(context.Background(), propagation.MapCarrier{headerTraceparent: parent})
-	return trace.SpanContextFromContext(ctx)
-}
-
-// traceparent is the trace context of ctx as it is stored on a row.
-func traceparent(ctx context.Context) string {
-	if !trace.SpanContextFromContext(ctx).IsValid() {
-		return ""
-	}
-	c := propagation.MapCarrier{}
-	propagator.Inject(ctx, c)
-	return c[headerTraceparent]
-}
-
-// originTrace is the publisher's trace context, if it is a valid one.
-func originTrace(h nats.Header) string {
-	parent := tracing{headers(h)}.Get(headerTraceparent)
-	if parent == "" || !spanContextOf(parent).IsValid() {
-		return ""
-	}
-	return parent
-}
-
 // endSpan ends a span, with the error if there is one. A panic brings its stack, never its value.
 func endSpan(span trace.Span, err error) {
-	if err != nil {
+	if err != nil && span.IsRecording() {
 		var attrs []attribute.KeyValue
 		var p *panicError
 		if errors.As(err, &p) {
 			attrs = append(attrs, attribute.String("exception.stacktrace", string(p.stack)))
 		}
+		span.SetAttributes(attribute.String(attrErrorType, spanErrorType(err)))
 		span.RecordError(err, trace.WithAttributes(attrs...))
 		span.SetStatus(codes.Error, errorText(err))
 	}
 	span.End()
 }
 
-func addEvent(ctx context.Context, name string) { trace.SpanFromContext(ctx).AddEvent(name) }
+// spanErrorType is the low-cardinality name of an error. Jaeger does not search a span's status.
+func spanErrorType(err error) string {
+	var r *refusalError
+	if errors.As(err, &r) {
+		return string(r.reason)
+	}
+	return errorClassOf(err)
+}
+
+// mark puts an event on the delivery's span, and an attribute of the same name, by which it is searched.
+func (d *delivery) mark(event string) {
+	if d.span.IsRecording() {
+		d.span.AddEvent(event)
+		d.span.SetAttributes(attribute.Bool(event, true))
+	}
+}
 
 // committed puts the committed outcome on the delivery's span, where one search finds it.
 func (d *delivery) committed(status idemstore.Status, externalID, outcome string) {

@@ -303,6 +303,7 @@ with want as (
     last_error = coalesce(h.last_error, t.last_error), error_class = coalesce(h.error_class, t.error_class),
     review_cause = case when s.status <> 'needs_review' then null when h.status <> 'unknown' then h.cause
                         when t.give_up_at <= clock_timestamp() then 'age' else 'budget' end,
+    last_trace = coalesce(nullif(h.trace, ''), t.last_trace), -- the same, but for its flags
     updated_at = clock_timestamp(),
     finished_at = case when s.status in ('finished', 'failed') then clock_timestamp() end,
     expires_at = case when s.status in ('finished', 'failed')

@@ -56,6 +56,21 @@ func (r *receiver) attribute(name string) string {
 	return attributeOf(r.got[0], name)
 }
 
+// spanAttributes are the texts on the last span that was received.
+func (r *receiver) spanAttributes() map[string]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[string]string{}
+	for _, rs := range r.got {
+		for _, ss := range rs.ScopeSpans {
+			for _, a := range ss.Spans[len(ss.Spans)-1].Attributes {
+				out[a.Key] = a.Value.GetStringValue()
+			}
+		}
+	}
+	return out
+}
+
 func attributeOf(rs *tracepb.ResourceSpans, name string) string {
 	for _, a := range rs.Resource.Attributes {
 		if a.Key == name {

@@ -9,9 +9,12 @@ import (
 )
 
 // Logger writes to w: readable text where terminal is true, else one JSON object per line. Lines logged with a
-// context that carries a span get its trace_id and span_id.
-func Logger(w io.Writer, terminal bool, level slog.Leveler) *slog.Logger {
+// context that carries a span get its trace_id and span_id. Of the options, HashKeys changes lines too.
+func Logger(w io.Writer, terminal bool, level slog.Leveler, with ...Option) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
+	if collect(with).hashKeys {
+		options.ReplaceAttr = hashField
+	}
 	if terminal {
 		return slog.New(traced{slog.NewTextHandler(w, options)})
 	}

@@ -1,7 +1,7 @@
 // Package telemetry connects the process to a trace collector and makes its logger.
 //
 // It is the only package that knows the OpenTelemetry SDK; all others speak the API. Configuration comes from
-// the standard OTEL_* variables alone. The one rule of the package: a collector that is down, slow or wrongly
+// the standard OTEL_* variables; what they have no word for are options. The one rule of the package: a collector that is down, slow or wrongly
 // configured costs spans and one log line a minute, never a job.
 package telemetry
 
@@ -26,6 +26,25 @@ const (
 	exportLimit = 2800 * time.Millisecond
 )
 
+// Option changes what is exported or logged.
+type Option func(*options)
+
+type options struct{ hashKeys, keepTrouble bool }
+
+func collect(with []Option) (o options) {
+	for _, option := range with {
+		option(&o)
+	}
+	return o
+}
+
+// WithHashedKeys shows business keys, provider keys and message ids in spans and log lines as their HashKey, if on.
+func WithHashedKeys(on bool) Option { return func(o *options) { o.hashKeys = on } }
+
+// WithTrouble exports deliveries that end in trouble also where they were not sampled, if on. Every span is recorded for
+// it, and held until its delivery has ended. See KeepTrouble.
+func WithTrouble(on bool) Option { return func(o *options) { o.keepTrouble = on } }
+
 // Telemetry is the process's trace provider and what has to be flushed at its end.
 type Telemetry struct {
 	provider trace.TracerProvider
@@ -43,7 +62,7 @@ type Telemetry struct {
 // Setup also routes the SDK's own complaints to log, at most one a minute.
 //
 // A variable that makes no sense is warned about and ignored; an error means that the exporter could not be made.
-func Setup(ctx context.Context, service string, log *slog.Logger) (*Telemetry, error) {
+func Setup(ctx context.Context, service string, log *slog.Logger, with ...Option) (*Telemetry, error) {
 	routeComplaints(log)
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return &Telemetry{provider: noop.NewTracerProvider(), log: log}, nil
@@ -53,16 +72,29 @@ func Setup(ctx context.Context, service string, log *slog.Logger) (*Telemetry, e
 		return nil, fmt.Errorf("set up traces: %w", err)
 	}
 	t := &Telemetry{log: log}
-	options := []sdktrace.TracerProviderOption{sdktrace.WithResource(describe(ctx, service))}
+	providerOptions := []sdktrace.TracerProviderOption{sdktrace.WithResource(describe(ctx, service))}
 	if exporter == nil {
-		options = append(options, idsOnly())
+		providerOptions = append(providerOptions, idsOnly())
 	} else {
-		t.spans = newCounter(exporter)
-		options = append(options, sdktrace.WithSpanProcessor(t.spans))
+		providerOptions = append(providerOptions, t.export(exporter, collect(with))...)
 	}
-	t.sdk = sdktrace.NewTracerProvider(options...)
+	t.sdk = sdktrace.NewTracerProvider(providerOptions...)
 	t.provider = t.sdk
 	return t, nil
+}
+
+// export leads spans to the exporter.
+func (t *Telemetry) export(exporter sdktrace.SpanExporter, o options) []sdktrace.TracerProviderOption {
+	if o.hashKeys {
+		exporter = hashing{exporter}
+	}
+	t.spans = newCounter(exporter)
+	if !o.keepTrouble {
+		return []sdktrace.TracerProviderOption{sdktrace.WithSpanProcessor(t.spans)}
+	}
+	k := newKeeper(t.spans)
+	k.cut = func(n int) { t.spans.ended.Add(int64(n)) } // they count among the lost
+	return []sdktrace.TracerProviderOption{sdktrace.WithSampler(RecordAll(samplerOf())), sdktrace.WithSpanProcessor(k)}
 }
 
 // idsOnly follows a sampled parent, so that the caller's decision travels on, and samples nothing itself.
