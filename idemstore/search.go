@@ -32,7 +32,8 @@ type Hit struct {
 // Search) and then by age, the newest first; those that begin with the text by what they match and then by value.
 //
 // Every part of it is a look-up in an index, however large the table is. With a Kind the newest 10,000 tasks of a search
-// term are looked through. It blocks for one or two round trips.
+// term are looked through. Only the hash of a key, "hash-" and the first 16 hex digits of its SHA-256, is looked for in the
+// keys of all tasks, or of all of the Kind: some seconds for each ten million. It blocks for one or two round trips.
 func (s *Store) Search(ctx context.Context, q Search) ([]Hit, error) {
 	if q.Limit <= 0 {
 		q.Limit = 20
@@ -41,6 +42,9 @@ func (s *Store) Search(ctx context.Context, q Search) ([]Hit, error) {
 	var err error
 	if !q.Prefix {
 		hits, err = s.searchBy(ctx, searchExact, q.exact())
+	}
+	if m := keyHashes.FindStringSubmatch(q.Text); err == nil && len(hits) == 0 && m != nil {
+		hits, err = s.searchBy(ctx, searchHashed, []any{m[1], orNull(q.Kind), q.Limit})
 	}
 	if err == nil && len(hits) == 0 && q.Text != "" {
 		hits, err = s.searchBy(ctx, searchPrefix, q.prefix())
@@ -71,6 +75,7 @@ func scanHit(row pgx.CollectableRow) (h Hit, err error) {
 }
 
 var (
+	keyHashes    = regexp.MustCompile(`^hash-([0-9a-f]{16})$`)
 	traceIDs     = regexp.MustCompile(`^[0-9a-f]{32}$`)
 	traceparents = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}$`)
 )
@@ -193,6 +198,15 @@ with recursive ` + allKinds + `, ` + allNames + `, hits(id, rank, matched, value
     order by r.value, r.task_id limit $9) f
 )
 ` + searchHits + `order by h.rank, h.value collate "C", t.id limit $9`
+
+// searchHashed: $1 the beginning of a hash, $2 only of this kind, $3 limit. A provider key may be hashed as well.
+const searchHashed = `/* settle:search-hashed */
+select ` + lightColumns + `, case when h.of_key = $1 then 'key' else 'provider_key' end, case when h.of_key = $1 then t.key else t.provider_key end
+from settle.tasks t
+  cross join lateral (select left(encode(sha256(convert_to(t.key, 'UTF8')), 'hex'), 16) as of_key,
+                             left(encode(sha256(convert_to(t.provider_key, 'UTF8')), 'hex'), 16) as of_provider_key) h
+where ($2::text is null or t.kind = $2) and $1 in (h.of_key, h.of_provider_key)
+order by t.id desc limit $3`
 
 // searchHits reads the tasks of hits, each once and for the best of its reasons.
 const searchHits = `select ` + lightColumns + `, h.matched, h.value

@@ -18,7 +18,7 @@ func logFlagFrom(level string) cli.Flag {
 
 // newLog logs to standard error: text on a terminal, JSON otherwise.
 func newLog(cmd *cli.Command) *slog.Logger {
-	return telemetry.Logger(os.Stderr, isTerminal(os.Stderr), logLevel(cmd))
+	return telemetry.Logger(os.Stderr, isTerminal(os.Stderr), logLevel(cmd), telemetryOptions(cmd)...)
 }
 
 func logLevel(cmd *cli.Command) (level slog.Level) {

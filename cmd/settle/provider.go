@@ -18,7 +18,7 @@ func providerCommand() *cli.Command {
 		Flags: []cli.Flag{
 			databaseFlag(),
 			stringFlag("provider-addr", "`HOST:PORT` to listen on", provider.DefaultAddr),
-			logFlag(),
+			logFlag(), hashKeysFlag(),
 		},
 		Action: action(0, 0, runProvider),
 	}
@@ -26,7 +26,7 @@ func providerCommand() *cli.Command {
 
 func runProvider(ctx context.Context, cmd *cli.Command) error {
 	log := newLog(cmd)
-	tracing, err := telemetry.Setup(ctx, "settle-provider", log)
+	tracing, err := telemetry.Setup(ctx, "settle-provider", log, telemetryOptions(cmd)...)
 	if err != nil {
 		return wrongUse("%w", err)
 	}

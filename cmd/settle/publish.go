@@ -20,7 +20,7 @@ import (
 const publishDeadline = 10 * time.Second // for one job's confirmation, also after Ctrl-C
 
 func publishCommand() *cli.Command {
-	flags := append(append(natsFlags(), replicasFlag(), logFlag(), jsonFlag(), maxBodyFlag(),
+	flags := append(append(natsFlags(), replicasFlag(), logFlag(), jsonFlag(), maxBodyFlag(), hashKeysFlag(),
 		&cli.StringFlag{Name: "kind", Usage: "publish every line as the body of a job of this `KIND`"}), waitFlags()...)
 	return &cli.Command{
 		Name:      "publish",
@@ -57,7 +57,7 @@ func publish(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	defer closeInputs()
-	tracing, err := telemetry.Setup(ctx, "settle-publisher", log)
+	tracing, err := telemetry.Setup(ctx, "settle-publisher", log, telemetryOptions(cmd)...)
 	if err != nil {
 		return wrongUse("%w", err)
 	}

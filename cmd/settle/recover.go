@@ -44,6 +44,7 @@ more tasks match than --limit.`,
 func recoverFlags() []cli.Flag {
 	after := variableOf("recover-after")
 	flags := append([]cli.Flag{databaseFlag()}, kindFlags()...)
+	flags = append(flags, traceFlags()...)
 	return append(flags,
 		&cli.DurationFlag{Name: "older-than", Usage: "only tasks created at least this long ago", Value: defaults.RecoverAfter,
 			DefaultText: short(defaults.RecoverAfter), Sources: from(after), Validator: atLeast(after, 0, short)},
@@ -71,8 +72,8 @@ func recoverTasks(ctx context.Context, cmd *cli.Command) error {
 	}
 	out := newRecoverReport(cmd, options)
 	options.Matched = out.begin
-	log := telemetry.Logger(out.beside(os.Stderr), isTerminal(os.Stderr), logLevel(cmd))
-	tracing, err := telemetry.Setup(ctx, "settle-recover", log)
+	log := telemetry.Logger(out.beside(os.Stderr), isTerminal(os.Stderr), logLevel(cmd), telemetryOptions(cmd)...)
+	tracing, err := telemetry.Setup(ctx, "settle-recover", log, telemetryOptions(cmd)...)
 	if err != nil {
 		return wrongUse("%w", err)
 	}
@@ -83,7 +84,7 @@ func recoverTasks(ctx context.Context, cmd *cli.Command) error {
 	}
 	defer pool.Close()
 	engine, err := consumer.New(pool, nil, consumer.Config{Slots: cmd.Int("slots"), Lease: cmd.Duration("lease"), Policy: policy(cmd),
-		DrainTimeout: cmd.Duration("drain-timeout"), Logger: log, TracerProvider: tracing.TracerProvider()}, kinds...)
+		DrainTimeout: cmd.Duration("drain-timeout"), LinkTraces: linksTraces(cmd), Logger: log, TracerProvider: tracing.TracerProvider()}, kinds...)
 	if err != nil {
 		return wrongUse("%w", err)
 	}

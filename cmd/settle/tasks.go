@@ -23,7 +23,7 @@ func tasksCommand() *cli.Command {
 		Usage: "look at tasks, and decide where nobody else can: what became of each business key",
 		Description: "TASK is the id of a task or KIND/KEY, such as payment.charge/order_18452. Verbs that act take the flags and\n" +
 			"variables of settle work that shape a kind, and have to be given the same.",
-		Commands: append([]*cli.Command{tasksListCommand(), tasksFindCommand(), tasksShowCommand()}, actCommands()...),
+		Commands: append([]*cli.Command{tasksListCommand(), tasksFindCommand(), tasksShowCommand(), tasksTraceCommand()}, actCommands()...),
 		Action:   chooseSubcommand,
 	}
 }

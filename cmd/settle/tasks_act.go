@@ -84,8 +84,8 @@ func osUser() string {
 // run acts on the tasks in the order of the command, on each as it is found then. One that does not allow it does not stop
 // the others.
 func (r *acting) run(ctx context.Context) error {
-	log := telemetry.Logger(os.Stderr, isTerminal(os.Stderr), slog.LevelWarn)
-	tracing, err := telemetry.Setup(ctx, "settle-operator", log)
+	log := telemetry.Logger(os.Stderr, isTerminal(os.Stderr), slog.LevelWarn, telemetryOptions(r.cmd)...)
+	tracing, err := telemetry.Setup(ctx, "settle-operator", log, telemetryOptions(r.cmd)...)
 	if err != nil {
 		return wrongUse("%w", err)
 	}

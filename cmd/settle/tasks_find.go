@@ -22,7 +22,7 @@ func tasksFindCommand() *cli.Command {
 		Usage:     "find tasks by whatever is at hand",
 		ArgsUsage: "TEXT",
 		Description: `TEXT is the id of a task, a key, KIND/KEY, a provider key, an external id, a customer, an order or another
-search term of a kind, a trace id or a traceparent. Tasks that have exactly this come first, the newest at the top. Only
+search term of a kind, a trace id, a traceparent, or the hash that stands for a key in spans and log lines. Tasks that have exactly this come first, the newest at the top. Only
 where there is none, keys, provider keys and search terms that begin with it are listed; --prefix asks for those at once.
 Large and small letters differ. Exits with 1 if there is no such task.`,
 		Flags: []cli.Flag{

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/settlemq/settle/internal/telemetry"
 )
 
 func TestFindOneBox(t *testing.T) {
@@ -22,6 +24,7 @@ func TestFindOneBox(t *testing.T) {
 		{"key", []string{"order_2"}, "2 key order_2"},
 		{"KIND/KEY", []string{"payment.charge/order/5"}, "5 key order/5"},
 		{"external id", []string{"ch_3"}, "3 external_id ch_3"},
+		{"hash of a key, as spans and log lines show it", []string{telemetry.HashKey("order_2")}, "2 key order_2"},
 		{"customer", []string{"c_17"}, "3 customer c_17, 2 customer c_17"},
 		{"trace id", []string{"0af7651916cd43dd8448eb211c80319c"}, "1 trace_id 0af7651916cd43dd8448eb211c80319c"},
 		{"beginning, because nothing equals it", []string{"c_1"}, "2 customer c_17, 3 customer c_17, 4 customer c_18"},

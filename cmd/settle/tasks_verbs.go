@@ -112,7 +112,7 @@ func actCommand(a consumer.OperatorAct, usage, description string, do press) *cl
 		reason = "why, for the history"
 	}
 	flags := []cli.Flag{
-		databaseFlag(), jsonFlag(),
+		databaseFlag(), jsonFlag(), hashKeysFlag(),
 		&cli.StringFlag{Name: "reason", Usage: reason},
 		&cli.StringFlag{Name: "actor", Usage: "`NAME` for the history", DefaultText: "the operating-system user"},
 		&cli.BoolFlag{Name: "dry-run", Usage: "say what would happen and change nothing; the provider may be asked"},

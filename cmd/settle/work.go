@@ -56,7 +56,7 @@ func workWith(ctx context.Context, cmd *cli.Command, m makings) error {
 		return err
 	}
 	defer alerts.close()
-	tracing, err := telemetry.Setup(ctx, "settle-worker", log)
+	tracing, err := telemetry.Setup(ctx, "settle-worker", log, telemetryOptions(cmd)...)
 	if err != nil {
 		return wrongUse("%w", err)
 	}
@@ -141,6 +141,7 @@ func engineConfig(cmd *cli.Command) consumer.Config {
 		RecoverEvery:   cmd.Duration("recover-every"),
 		RecoverAfter:   cmd.Duration("recover-after"),
 		Breaker:        breakerOf(cmd),
+		LinkTraces:     linksTraces(cmd),
 
 		EventSource:     cmd.String("event-source"),
 		EventTypePrefix: cmd.String("event-type-prefix"),

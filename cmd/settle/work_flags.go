@@ -37,6 +37,7 @@ func workFlags() []cli.Flag {
 	flags := append([]cli.Flag{databaseFlag()}, natsFlags()...)
 	flags = append(flags, kindFlags()...)
 	flags = append(flags, limitFlags()...)
+	flags = append(flags, traceFlags()...)
 	return append(flags,
 		countFlag("slots", "jobs performed at once, per kind and process", defaults.Slots, 1),
 		durationFlag("ack-wait", "time after which JetStream delivers again, for consumers that are created; at least 1s",
