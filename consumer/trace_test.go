@@ -105,11 +105,18 @@ func TestTraceOfOneJob(t *testing.T) {
 		"settle.attempt": int64(1), "settle.external_id": "pay_1", "settle.outcome": "finished", "settle.status": "finished",
 		"settle.found": "inserted", "settle.verb": "ack", "settle.num_delivered": int64(1),
 		"messaging.system": "nats", "messaging.destination.name": "jobs.test.pay", "messaging.operation.type": "process",
+		"messaging.operation.name": "process", "messaging.consumer.group.name": "test-pay", "messaging.message.body.size": int64(len(plainJob)),
 		"messaging.message.id": messageID("test.pay", "pay_1", task.Hash),
 	})
 	if len(d.Links) != 0 || d.Status.Code != codes.Unset {
 		t.Errorf("links %v, status %v", d.Links, d.Status)
 	}
+	settled := named(all, spanSettle)[0]
+	if settled.SpanKind != trace.SpanKindClient {
+		t.Errorf("the broker is told in a %v span", settled.SpanKind)
+	}
+	has(t, settled, map[string]any{"messaging.operation.type": "settle", "messaging.operation.name": "ack", "settle.verb": "ack",
+		"messaging.system": "nats", "messaging.destination.name": "jobs.test.pay"})
 	searchable(t, all, 1)
 	for _, name := range []string{spanPerform, spanSave, spanSettle} { // the id is known from the answer on
 		has(t, named(all, name)[0], map[string]any{"settle.external_id": "pay_1"})
@@ -152,7 +159,7 @@ func TestD42AttemptsAreLinked(t *testing.T) {
 	linked(t, deliveries[2], deliveries[1])
 	has(t, deliveries[0], map[string]any{"settle.status": "unknown", "settle.outcome": "no outcome is known", "settle.verb": "nak"})
 	has(t, deliveries[1], map[string]any{"settle.status": "finished", "settle.external_id": "pay_1", "settle.verb": "ack", "settle.found": "ask"})
-	has(t, deliveries[2], map[string]any{"settle.duplicate": true, "settle.external_id": "pay_1", "settle.verb": "ack", "settle.found": "final"})
+	has(t, deliveries[2], map[string]any{"settle.duplicate": true, "settle.replayed": true, "settle.external_id": "pay_1", "settle.verb": "ack", "settle.found": "final"})
 	has(t, named(all, spanLookup)[0], map[string]any{"settle.verdict": "found"})
 	if a, b := deliveries[0].SpanContext.TraceID(), deliveries[1].SpanContext.TraceID(); a == b {
 		t.Error("two attempts without a publisher's trace share one")
