@@ -148,6 +148,18 @@ func (s *stage) kill(worker *rig.Worker) {
 	close(s.killed)
 }
 
+// purge takes all messages from the stream of jobs.
+func (s *stage) purge() {
+	s.t.Helper()
+	stream, err := s.js.Stream(s.t.Context(), "JOBS")
+	if err == nil {
+		err = stream.Purge(s.t.Context())
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // publish sends a job with settle publish, which begins its trace.
 func (s *stage) publish(j job) {
 	s.t.Helper()

@@ -118,7 +118,7 @@ func separate(t *testing.T, j *jaeger, task idemstore.Task) {
 // failures: Jaeger shows error=true on a failed span and does not find it by that, so there are attributes of our own.
 func failures(t *testing.T, j *jaeger) {
 	found := j.search(t, worker, tags{"error.type": "timeout"})
-	if n := len(found.where(tags{"error.type": "timeout", "error": "true"})); n != 2 {
+	if n := len(found.named("HTTP POST").where(tags{"error.type": "timeout", "error": "true"})); n != 2 {
 		t.Errorf("%d calls that timed out, want 2", n)
 	}
 	if n := len(j.search(t, worker, tags{"settle.status": "unknown"}).named("settle.deliver").where(tags{"settle.status": "unknown"})); n != 2 {
