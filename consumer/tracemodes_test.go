@@ -136,6 +136,21 @@ func TestTraceOfALostLease(t *testing.T) {
 	}
 }
 
+// So is a heartbeat that did not get through.
+func TestTraceOfALostHeartbeat(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	spans := b.trace()
+	e := b.engine(b.kind)
+	a, _ := b.holding(e, time.Minute)
+	_, a.span = e.tracer.Start(t.Context(), spanDeliver)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	e.beat(gone, time.Second)
+	a.span.End()
+	has(t, spans.GetSpans()[0], map[string]any{"settle.heartbeat_lost": true})
+}
+
 // A conflict and its reason are on the delivery as well.
 func TestTraceOfAConflict(t *testing.T) {
 	t.Parallel()

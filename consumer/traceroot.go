@@ -47,8 +47,6 @@ func (e *Engine) startRecovery(ctx context.Context, d *delivery, t idemstore.Tas
 
 // startRoot begins the first span that this process makes of a task: as a child of the publisher's span, if origin has
 // one, or, with LinkTraces, as the beginning of a trace that links there.
-//
-//nolint:spancheck // whoever called for it ends it
 func (e *Engine) startRoot(ctx context.Context, d *delivery, name string, origin propagation.TextMapCarrier,
 	options []trace.SpanStartOption) (context.Context, trace.Span) {
 	ctx = context.WithValue(ctx, labelsKey{}, &d.labels)
@@ -88,7 +86,7 @@ func (e *Engine) startSettle(ctx context.Context, d *delivery, v verb) (context.
 func (e *Engine) startPublish(ctx context.Context, row idemstore.OutboxRow) (context.Context, trace.Span) {
 	ctx, span := e.tracer.Start(ctx, spanPublish, trace.WithSpanKind(trace.SpanKindProducer))
 	if !span.IsRecording() {
-		return ctx, span //nolint:spancheck // the relay ends it, with the stream's answer
+		return ctx, span
 	}
 	span.SetAttributes(attribute.String(attrSystem, "nats"), attribute.String(attrDestination, row.Subject),
 		attribute.String(attrOperationType, "send"), attribute.String(attrOperation, "publish"),

@@ -41,6 +41,9 @@ var documented = map[string]string{
 	"SETTLE_RECOVER_EVERY":         "15s",
 	"SETTLE_RECOVER_AFTER":         "15m",
 	"SETTLE_CREATE_ORDERS":         "false",
+	"SETTLE_TRACE":                 `"child"`,
+	"SETTLE_TRACE_KEEP":            `"sampled"`,
+	"SETTLE_HASH_KEYS":             "false",
 	"SETTLE_HTTP_ADDR":             `"127.0.0.1:8089"`,
 }
 
@@ -115,6 +118,9 @@ func TestWrongUseExitsWith2AndOneLine(t *testing.T) {
 		"no slots":              {servers, []string{"work", "--slots", "0"}, []string{"slots", "SETTLE_SLOTS"}},
 		"unknown policy":        {with("SETTLE_LEASE_POLICY", "loose"), []string{"work"}, []string{"SETTLE_LEASE_POLICY", "strict, lenient"}},
 		"unknown kind":          {with("SETTLE_KIND", "payment.refund"), []string{"work"}, []string{"SETTLE_KIND", "payment.refund", "payment.charge"}},
+		"unknown trace form":    {with("SETTLE_TRACE", "sideways"), []string{"work"}, []string{"SETTLE_TRACE", "child, link"}},
+		"trouble misspelt":      {servers, []string{"work", "--trace-keep", "all"}, []string{"SETTLE_TRACE_KEEP", "sampled, trouble"}},
+		"hash keys, or not":     {with("SETTLE_HASH_KEYS", "perhaps"), []string{"work"}, []string{"SETTLE_HASH_KEYS"}},
 		"half a certificate":    {with("NATS_CERT", "cert.pem"), []string{"publish"}, []string{"NATS_CERT", "NATS_KEY"}},
 		"unusable address":      {with("SETTLE_HTTP_ADDR", "nowhere"), []string{"work"}, []string{"SETTLE_HTTP_ADDR"}},
 		"unknown status":        {servers, []string{"tasks", "list", "--status", "gone"}, []string{"status", "needs_review"}},
