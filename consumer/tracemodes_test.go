@@ -73,6 +73,22 @@ func TestLinkedTraces(t *testing.T) {
 	}
 }
 
+// Also inside a span of the program that the engine runs in.
+func TestLinkedTracesBeginAnew(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	spans := b.trace()
+	b.conf.LinkTraces = true
+	e := b.engine(b.kind)
+	ctx, program := e.tracer.Start(t.Context(), "program")
+	_, span := e.startRecovery(ctx, e.newDelivery(e.kinds[0]), idemstore.Task{Kind: b.kind.Name, Key: "pay_1", OriginTrace: publishersTrace})
+	span.End()
+	program.End()
+	if s := named(spans.GetSpans(), spanRecover)[0]; s.Parent.IsValid() || s.SpanContext.TraceID() == program.SpanContext().TraceID() {
+		t.Errorf("the attempt's trace is %v, below %v", s.SpanContext.TraceID(), s.Parent.SpanID())
+	}
+}
+
 // keepTrouble lets the engines of the bench sample nothing and keep what ends in trouble.
 func (b *bench) keepTrouble() *tracetest.InMemoryExporter {
 	spans := tracetest.NewInMemoryExporter()
@@ -98,7 +114,9 @@ func TestTroubleIsKeptAcrossAttempts(t *testing.T) {
 	later := b.keepTrouble()
 	b.exec(`update settle.tasks set next_attempt_at = clock_timestamp() where key = 'pay_1'`)
 	stop = b.recovering().run()
-	b.awaitStatus("pay_1", idemstore.Finished)
+	if task := b.awaitStatus("pay_1", idemstore.Finished); !spanContextOf(task.LastTrace).IsSampled() {
+		t.Errorf("the row does not say that its story is kept: %s", task.LastTrace)
+	}
 	stop()
 
 	first, second := named(spans.GetSpans(), spanDeliver), named(later.GetSpans(), spanRecover)
