@@ -232,9 +232,7 @@ func (a *attempt) saved(ctx context.Context, d decision, s idemstore.Save, saved
 		a.engine.relay.emitted(s.Emits[0])
 	}
 	a.committed(saved.Status, s.ExternalID, or(d.why, string(saved.Status)))
-	if saved.Cause != "" && a.span.IsRecording() {
-		a.span.SetAttributes(attribute.String(attrCause, string(saved.Cause)))
-	}
+	a.parked(saved.Cause)
 	v := d.verb(saved.Status)
 	if a.log.Enabled(ctx, level) {
 		a.log.Log(ctx, level, "saved", "status", string(saved.Status), "external_id", s.ExternalID, "why", d.why,

@@ -166,4 +166,11 @@ func (d *delivery) committed(status idemstore.Status, externalID, outcome string
 	d.labelID(externalID)
 }
 
+// parked puts on the delivery's span why a person is called, if one is.
+func (d *delivery) parked(c idemstore.Cause) {
+	if c != "" && d.span.IsRecording() {
+		d.span.SetAttributes(attribute.String(attrCause, string(c)))
+	}
+}
+
 func taskID(id int64) string { return strconv.FormatInt(id, 10) }

@@ -161,11 +161,12 @@ func TestTraceOfALostHeartbeat(t *testing.T) {
 	spans := b.trace()
 	e := b.engine(b.kind)
 	a, _ := b.holding(e, time.Minute)
-	_, a.span = e.tracer.Start(t.Context(), spanDeliver)
+	_, span := e.tracer.Start(t.Context(), spanDeliver)
+	a.span = span
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	e.beat(gone, time.Second)
-	a.span.End()
+	span.End()
 	has(t, spans.GetSpans()[0], map[string]any{"settle.heartbeat_lost": true})
 }
 
