@@ -48,7 +48,7 @@ type kind struct {
 	slots    chan struct{}
 	ackWait  atomic.Int64 // nanoseconds, as the server has it
 	consumer atomic.Pointer[jetstream.Consumer]
-	born     atomic.Int64                      // the consumer that is bound, by its time of creation
+	identity identity
 	bound    atomic.Bool                       // the consumer was there at the last pull
 	looked   atomic.Int64                      // when recovery last chose among its tasks: Unix nanoseconds, 0 for never
 	control  atomic.Pointer[idemstore.Control] // nil: nobody ever asked for anything

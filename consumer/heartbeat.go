@@ -9,9 +9,9 @@ import (
 	"github.com/settlemq/settle/idemstore"
 )
 
-// One loop per process keeps both clocks of every attempt: it renews the leases of all held tasks in one
-// statement, and then tells the broker about those that it still holds. An attempt whose renewal was not
-// confirmed in time has its gate shut and its context cancelled, and its delivery goes silent.
+// One loop per process keeps both clocks of every attempt: it renews the leases of all held tasks in one statement, and
+// tells the broker about them. An attempt whose renewal was not confirmed in time has its gate shut and its context
+// cancelled, and its delivery goes silent.
 
 // holdings are the attempts that this process works on. They are a list of whom to renew; what they hold is
 // decided by their rows.
@@ -95,15 +95,17 @@ func (h *holdings) shutAll(cause error) {
 	}
 }
 
-// heartbeat renews until ctx ends. It goes on through outages: failures are seen, and the next beat is a retry.
+// heartbeat renews until ctx ends. It goes on through outages: failures are seen, and the next beat is a retry. Beats are
+// counted from start to start: one that has waited for a broker in vain does not make the next renewal late.
 func (e *Engine) heartbeat(ctx context.Context) {
-	for {
+	for last := now(); ; {
 		every := e.beatEvery()
 		select {
 		case <-ctx.Done():
 			return
-		case <-e.after(every):
+		case <-e.after(every - now().Sub(last)):
 		}
+		last = now()
 		e.beat(ctx, every)
 	}
 }
@@ -117,15 +119,47 @@ func (e *Engine) beatEvery() time.Duration {
 	return shortest / 3
 }
 
-// beat renews all leases once and tells the broker about those still held.
+// beat renews the leases that still run and tells the broker about them, both at once: a slow database does not make the
+// broker deliver again, nor a slow broker the leases end.
 func (e *Engine) beat(ctx context.Context, limit time.Duration) {
-	e.renew(ctx, e.alive(ctx), limit)
-	for _, a := range e.alive(ctx) {
-		if err := a.inProgress(); err != nil {
-			a.log.WarnContext(ctx, "heartbeat did not reach the broker", "error", err)
-			a.mark(eventHeartbeatLost)
+	held := e.alive(ctx)
+	var telling sync.WaitGroup
+	telling.Go(func() { e.prolong(ctx, held, limit) })
+	e.renew(ctx, held, limit)
+	e.alive(ctx)
+	telling.Wait()
+}
+
+// prolong restarts the broker's clocks. What is written to a connection may lie in a buffer of a network that is gone, so it
+// counts only once the broker has answered what was sent behind it.
+func (e *Engine) prolong(ctx context.Context, attempts []*attempt, limit time.Duration) {
+	before := now()
+	var told []*attempt
+	for _, a := range attempts {
+		switch sent, err := a.inProgress(); {
+		case err != nil:
+			a.heartbeatLost(ctx, err)
+		case sent:
+			told = append(told, a)
 		}
 	}
+	if len(told) == 0 {
+		return
+	}
+	err := e.answered(ctx, limit)
+	for _, a := range told {
+		switch {
+		case err == nil:
+			a.keepUntil(before)
+		case ctx.Err() == nil:
+			a.heartbeatLost(ctx, err)
+		}
+	}
+}
+
+func (a *attempt) heartbeatLost(ctx context.Context, err error) {
+	a.log.WarnContext(ctx, "heartbeat did not reach the broker", "error", err)
+	a.mark(eventHeartbeatLost)
 }
 
 // alive are the attempts whose lease still runs by our own clock. The others are lost, and are not renewed any more:

@@ -41,8 +41,8 @@ func (d *delivery) settle(ctx context.Context, s settlement) {
 	if s.verb == silent || d.msg == nil {
 		return
 	}
-	if d.outlived() {
-		d.log.InfoContext(ctx, "consumer was made anew; the broker is not told", "verb", s.verb.String())
+	if err := d.sameConsumer(ctx, s.verb); err != nil {
+		d.log.InfoContext(ctx, "the broker is not told", "verb", s.verb.String(), "error", err)
 		return
 	}
 	ctx, span := d.engine.startSettle(ctx, d, s.verb)
@@ -94,20 +94,27 @@ func (d *delivery) nak(delay time.Duration) error {
 	return d.msg.NakWithDelay(max(delay, time.Millisecond))
 }
 
-// inProgress restarts the broker's clock for this delivery. It is sent by the heartbeat, for tasks still held.
-func (d *delivery) inProgress() error {
-	if d.msg == nil || !d.ours() {
-		return nil
+// inProgress asks the broker to restart its clock for this delivery. It is sent by the heartbeat, for tasks still held. One
+// that is not ours any more says nothing, and was told so by an earlier beat.
+func (d *delivery) inProgress() (sent bool, err error) {
+	if d.msg == nil || !d.stillOurs() {
+		return false, nil
 	}
-	before := now()
-	err := d.msg.InProgress()
-	if err == nil {
-		d.keepUntil(before)
+	if !d.engine.connected() {
+		return false, nats.ErrDisconnected
 	}
+	err = d.msg.InProgress()
 	if errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
-		return nil // settled a moment ago
+		return false, nil // settled a moment ago
 	}
-	return err
+	return err == nil, err
+}
+
+// answered waits until the broker has read all that was sent before.
+func (e *Engine) answered(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return e.js.Conn().FlushWithContext(ctx)
 }
 
 // A message that the broker gave up on has nobody who waits for an ack. An ack and a term remove it from the stream; until
@@ -164,7 +171,25 @@ func (p transit) settle(done bool) error {
 
 // outlived reports whether the consumer of this delivery is gone and another has its name. In a stream that was made
 // anew another job has the same sequence, and the server would take an ack of this delivery for one of that.
-func (d *delivery) outlived() bool { return d.born != d.kind.born.Load() }
+func (d *delivery) outlived() bool { return d.born != d.kind.identity.born.Load() }
+
+var errOutlived = errors.New("consumer was made anew")
+
+// sameConsumer refuses what outlived does, and for what removes a message it has the broker's word for it. Without that word
+// the broker is told nothing: the message comes again, and the row answers.
+func (d *delivery) sameConsumer(ctx context.Context, v verb) error {
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	defer cancel()
+	if v != nak {
+		if err := d.engine.identify(ctx, d.kind); err != nil {
+			return err
+		}
+	}
+	if d.outlived() {
+		return errOutlived
+	}
+	return nil
+}
 
 // ackMargin is how early a delivery stops counting as ours: the broker's clock started before we saw the message.
 func ackMargin(ackWait time.Duration) time.Duration { return ackWait / 10 }
@@ -175,11 +200,14 @@ func (d *delivery) keepUntil(start time.Time) {
 	d.oursUntil.Store(&end)
 }
 
-// ours reports whether the broker still counts this delivery as ours: by our own clock, and while connected, for
+// ours reports whether a nak would be about this delivery and no later one: by our own clock, and while connected, for
 // what is written to a broken connection is sent after the reconnect.
-func (d *delivery) ours() bool {
-	return !d.outlived() && now().Before(*d.oursUntil.Load()) && d.engine.js.Conn().Status() == nats.CONNECTED
-}
+func (d *delivery) ours() bool { return d.stillOurs() && d.engine.connected() }
+
+// stillOurs reports whether the broker counts this delivery as ours, by our own clock.
+func (d *delivery) stillOurs() bool { return !d.outlived() && now().Before(*d.oursUntil.Load()) }
+
+func (e *Engine) connected() bool { return e.js.Conn().Status() == nats.CONNECTED }
 
 // String names a verb in spans and logs.
 func (v verb) String() string {

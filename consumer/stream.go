@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -62,9 +64,55 @@ func (e *Engine) bind(ctx context.Context, k *kind) (jetstream.Consumer, error) 
 		return nil, err
 	}
 	k.consumer.Store(&cons)
-	k.born.Store(born(cons))
+	k.identity.set(born(cons))
 	k.bound.Store(true)
 	return cons, nil
+}
+
+// identity tells the consumer that a kind is bound to from others of its name. Pulls, acks and naks carry the name alone.
+type identity struct {
+	born atomic.Int64 // its time of creation, in Unix nanoseconds; 0: it is gone
+
+	asking sync.Mutex
+	known  time.Time // when it was last seen
+}
+
+func (i *identity) set(born int64) {
+	i.asking.Lock()
+	defer i.asking.Unlock()
+	i.note(born)
+}
+
+func (i *identity) note(born int64) {
+	i.born.Store(born)
+	i.known = now()
+}
+
+// identityLasts is how long the broker is not asked again. In a stream that was made anew within that time, with a job under
+// the sequence of the one in hand, an ack would still hit that job.
+const identityLasts = time.Second
+
+// identify makes sure that the kind's identity is no older than identityLasts. A pull that is open when the consumer goes
+// hears of it; where all slots are taken none is.
+func (e *Engine) identify(ctx context.Context, k *kind) error {
+	i := &k.identity
+	i.asking.Lock()
+	defer i.asking.Unlock()
+	if now().Sub(i.known) < identityLasts {
+		return nil
+	}
+	cons, err := e.js.Consumer(ctx, jobStream, consumerName(k.name))
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound):
+		k.bound.Store(false)
+		i.note(0)
+	case err != nil:
+		return fmt.Errorf("look at consumer of kind %s: %w", k.name, err)
+	default:
+		k.bound.CompareAndSwap(true, born(cons) == i.born.Load())
+		i.note(born(cons))
+	}
+	return nil
 }
 
 // born tells consumers of one name apart.

@@ -74,7 +74,7 @@ func (t *takingUp) hand(m *jetstream.RawStreamMsg) {
 
 func (t *takingUp) run(m *jetstream.RawStreamMsg) {
 	d := t.newDelivery(t.kind)
-	d.msg, d.born = &givenUpMessage{stream: t.stream, raw: m}, t.kind.born.Load()
+	d.msg, d.born = &givenUpMessage{stream: t.stream, raw: m}, t.kind.identity.born.Load()
 	d.keepUntil(now())
 	defer func() { d.permit.end(now()) }()
 	defer d.handlers.Wait()
