@@ -127,6 +127,7 @@ func (spanLog) OnEnd(span sdktrace.ReadOnlySpan) {
 		line += fmt.Sprintf(" link=%s", l.SpanContext.TraceID())
 	}
 	for _, e := range span.Events() {
+		line += " event=" + e.Name
 		for _, a := range e.Attributes {
 			line += fmt.Sprintf(" %s=%q", a.Key, a.Value.String())
 		}
