@@ -132,11 +132,3 @@ func (s *stage) awaitReceipts(want int) {
 		return query[int](s, `select count(*)::int from shop.receipts`)[0] >= want
 	})
 }
-
-// noneOpen checks that each task is finished.
-func (s *stage) noneOpen() {
-	s.t.Helper()
-	if open := query[string](s, `select key || ' is ' || status from settle.tasks where status <> 'finished' limit 20`); len(open) > 0 {
-		s.t.Errorf("still open: %q", open)
-	}
-}

@@ -56,13 +56,19 @@ type stage struct {
 // newStage makes a stage whose workers have short clocks: lease and AckWait 1 s, back-offs of 20 to 200 ms.
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	s := &stage{t: t, pool: devtest.Pool(t), name: "worker"}
-	s.natsURL, s.js = devtest.JetStream(t)
+	url, js := devtest.JetStream(t)
+	return newStageAt(t, url, js, 1)
+}
+
+// newStageAt is newStage with a broker that the test has, for streams with so many replicas.
+func newStageAt(t *testing.T, natsURL string, js jetstream.JetStream, replicas int) *stage {
+	t.Helper()
+	s := &stage{t: t, pool: devtest.Pool(t), name: "worker", natsURL: natsURL, js: js}
 	s.store = idemstore.New(s.pool, time.Second)
 	s.settings = settings{
 		DatabaseURL: s.pool.Config().ConnString(), NATSURL: s.natsURL, ProviderURL: s.startProvider(),
 		Config: consumer.Config{
-			Slots: 4, AckWait: time.Second, Lease: time.Second, DrainTimeout: 10 * time.Second,
+			Slots: 4, AckWait: time.Second, Lease: time.Second, DrainTimeout: 10 * time.Second, Replicas: replicas,
 			NoRecovery: true, // most tests are about what becomes of messages; see recovering
 			Policy:     consumer.Policy{Deadline: 10 * time.Second, BackoffMin: 20 * time.Millisecond, BackoffMax: 200 * time.Millisecond},
 		},

@@ -81,16 +81,22 @@ func (s *stage) workerPool(tune []func(*pgxpool.Config)) *pgxpool.Pool {
 // connect is a client of the broker with the settings of a worker.
 func (s *stage) connect() jetstream.JetStream {
 	s.t.Helper()
+	return connectTo(s.t, s.settings.NATSURL)
+}
+
+// connectTo is a client that stays, whatever becomes of the broker.
+func connectTo(t *testing.T, url string) jetstream.JetStream {
+	t.Helper()
 	closed := make(chan struct{})
-	conn, err := nats.Connect(s.settings.NATSURL, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
+	conn, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
 		nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
-	s.t.Cleanup(func() { conn.Close(); <-closed })
+	t.Cleanup(func() { conn.Close(); <-closed })
 	js, err := jetstream.New(conn)
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return js
 }

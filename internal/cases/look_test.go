@@ -118,6 +118,14 @@ func (s *stage) holds(jobs ...job) {
 	}
 }
 
+// noneOpen checks that each task is finished.
+func (s *stage) noneOpen() {
+	s.t.Helper()
+	if open := query[string](s, `select key || ' is ' || status from settle.tasks where status <> 'finished' limit 20`); len(open) > 0 {
+		s.t.Errorf("still open: %q", open)
+	}
+}
+
 // consumerOf is the name of a kind's durable consumer.
 func consumerOf(kind string) string { return strings.ReplaceAll(kind, ".", "-") }
 

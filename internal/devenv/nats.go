@@ -38,13 +38,18 @@ func StartNATS(options NATSOptions) (*NATS, error) {
 }
 
 func (n *NATS) boot(options NATSOptions) (err error) {
-	n.server, err = server.NewServer(&server.Options{
+	o := &server.Options{
 		ServerName: "settle",
 		Host:       "127.0.0.1", Port: portOrRandom(options.Port),
 		HTTPHost: "127.0.0.1", HTTPPort: portOrRandom(options.MonitorPort),
 		JetStream: true, StoreDir: options.Dir, SyncAlways: options.SyncAlways,
 		NoSigs: true,
-	})
+	}
+	if node := options.Node; node != nil {
+		o.ServerName, o.Routes = node.Name, server.RoutesFromStr(node.routes())
+		o.Cluster = server.ClusterOpts{Name: "settle", Host: "127.0.0.1", Port: node.Port}
+	}
+	n.server, err = server.NewServer(o)
 	if err != nil {
 		return err
 	}
