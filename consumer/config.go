@@ -29,7 +29,7 @@ type Config struct {
 	DrainTimeout  time.Duration // grace for running jobs when Run's context ends; 20 s
 	MaxBody       int           // largest message body in bytes; 256 KiB
 	MaxAckPending int           // of consumers that the engine creates; 20000
-	Replicas      int           // of streams that the engine creates; 1
+	Replicas      int           // of streams that the engine creates, and so of their consumers; 1
 	RecoverEvery  time.Duration // how often due tasks are taken up without their message; 15 s, at least 100 ms
 	RecoverAfter  time.Duration // age from which a task that is not settled counts as stuck; 15 min, at least 1 s
 	Breaker       int           // failures in a row at one provider after which its kinds pause; 10. Negative: never

@@ -12,7 +12,8 @@ import (
 )
 
 // EnsureStreams creates the streams JOBS and EVENTS where they are missing. Existing ones are never updated: their
-// settings are the operator's, and are checked when consumers are bound. It blocks for a few round trips.
+// settings are the operator's, and are checked when consumers are bound. One with fewer replicas than Config.Replicas is
+// only warned of. It blocks for a few round trips.
 func EnsureStreams(ctx context.Context, js jetstream.JetStream, c Config) error {
 	c = c.withDefaults()
 	streams := []jetstream.StreamConfig{
@@ -22,16 +23,28 @@ func EnsureStreams(ctx context.Context, js jetstream.JetStream, c Config) error 
 			Storage: jetstream.FileStorage, MaxAge: 7 * 24 * time.Hour, Duplicates: 2 * time.Minute, Replicas: c.Replicas},
 	}
 	for _, s := range streams {
-		_, err := js.Stream(ctx, s.Name)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			_, err = js.CreateStream(ctx, s)
-			if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-				err = nil // another process was faster, with settings of its own
-			}
+		there, err := js.Stream(ctx, s.Name)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			err = createStream(ctx, js, s)
+		case err == nil && there.CachedInfo().Config.Replicas < s.Replicas:
+			c.Logger.WarnContext(ctx, "stream has fewer replicas than were asked for; it is left as it is",
+				"stream", s.Name, "replicas", there.CachedInfo().Config.Replicas, "asked", s.Replicas)
 		}
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", s.Name, err)
 		}
+	}
+	return nil
+}
+
+func createStream(ctx context.Context, js jetstream.JetStream, s jetstream.StreamConfig) error {
+	_, err := js.CreateStream(ctx, s)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse):
+		return nil // another process was faster, with settings of its own
+	case err != nil:
+		return fmt.Errorf("create with %d replicas: %w", s.Replicas, err)
 	}
 	return nil
 }
@@ -131,10 +144,11 @@ func (e *Engine) findOrCreate(ctx context.Context, k *kind) (jetstream.Consumer,
 	}
 	e.log.InfoContext(ctx, "creating consumer", "kind", k.name, "consumer", name)
 	// No BackOff: it would replace AckWait and bend the delays of naks. No MaxDeliver: a message that is given up
-	// by the broker is invisible; stopping is decided from the row.
+	// by the broker is invisible; stopping is decided from the row. As many replicas as the stream has: it may be an
+	// existing one, and more than that the server refuses.
 	return e.js.CreateConsumer(ctx, jobStream, jetstream.ConsumerConfig{
 		Durable: name, FilterSubject: subject(k.name), AckPolicy: jetstream.AckExplicitPolicy, AckWait: e.config.AckWait,
-		MaxDeliver: -1, MaxAckPending: e.config.MaxAckPending, Replicas: e.config.Replicas,
+		MaxDeliver: -1, MaxAckPending: e.config.MaxAckPending,
 	})
 }
 

@@ -59,6 +59,33 @@ func TestEnsureStreamsLeavesExistingOnes(t *testing.T) {
 	}
 }
 
+// Replicas are for streams that are made. On an existing stream with fewer the engine says so and serves.
+func TestFewerReplicasThanAsked(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.conf.Replicas = 3
+	log := b.hearLog()
+	e, _ := b.serve(b.kind)
+	if !eventually(t, 10*time.Second, func() bool { return e.Ready() == nil }) {
+		t.Fatal(e.Ready())
+	}
+	if n := b.stream().CachedInfo().Config.Replicas; n != 1 {
+		t.Errorf("the stream has %d replicas now", n)
+	}
+	if !log.has("stream=JOBS replicas=1 asked=3") || !log.has("stream=EVENTS replicas=1 asked=3") {
+		t.Error("nothing was said about it")
+	}
+}
+
+func TestMoreReplicasThanServers(t *testing.T) {
+	t.Parallel()
+	_, js := devtest.JetStream(t)
+	err := EnsureStreams(t.Context(), js, Config{Replicas: 3})
+	if err == nil || !strings.Contains(err.Error(), "JOBS: create with 3 replicas") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestConsumerIsCreated(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

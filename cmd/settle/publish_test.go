@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -214,5 +215,19 @@ func TestPublishALargeBatch(t *testing.T) {
 	}
 	if n := len(stored(t, js)); n != 1 {
 		t.Errorf("%d messages are stored, want 1", n)
+	}
+}
+
+// One server cannot keep three copies: nothing is stored with fewer than were asked for.
+func TestPublishWithMoreReplicasThanServers(t *testing.T) {
+	t.Parallel()
+	broker, js := devtest.JetStream(t)
+	env := map[string]string{"NATS_URL": broker, "SETTLE_REPLICAS": "3"}
+	code, _, errOut := runSettle(t, env, strings.NewReader(charge(1)), "publish", "--kind", "payment.charge")
+	if code != exitFailed || !strings.Contains(errOut, "create with 3 replicas") {
+		t.Errorf("exit %d, %s", code, errOut)
+	}
+	if _, err := js.Stream(t.Context(), "JOBS"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("a stream was made (%v)", err)
 	}
 }
