@@ -3,7 +3,6 @@ package cases
 import (
 	"context"
 	"fmt"
-	"syscall"
 	"testing"
 	"time"
 
@@ -45,10 +44,7 @@ func TestLeaderDiesUnderLoad(t *testing.T) {
 	s.awaitEffects(many)
 	s.allOnce(many)
 	for _, w := range workers {
-		w.Signal(syscall.SIGTERM)
-		if e := w.Wait(soon); e != (rig.Exit{}) {
-			t.Errorf("worker %d ended with %s", w.PID(), e)
-		}
+		ended(t, w)
 	}
 }
 

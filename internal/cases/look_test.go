@@ -210,6 +210,12 @@ func (s *stage) eventsOf(task idemstore.Task) (n int) {
 func drained(t *testing.T, w *rig.Worker) {
 	t.Helper()
 	rig.Eventually(t, soon, "the worker serves", func() bool { return strings.Contains(w.Output(), "msg=serving") })
+	ended(t, w)
+}
+
+// ended is drained for a worker that serves and does not say so.
+func ended(t *testing.T, w *rig.Worker) {
+	t.Helper()
 	w.Signal(syscall.SIGTERM)
 	if e := w.Wait(soon); e != (rig.Exit{}) {
 		t.Errorf("worker %d ended with %s, want exit code 0", w.PID(), e)
