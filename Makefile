@@ -11,7 +11,7 @@ JAEGER    := bin/jaeger
 JAEGERMOD := internal/tools/jaeger
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test cloudevents-test night chain-test model soak
+.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test cloudevents-test night chain-test model matrix soak
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,10 @@ soak: $(if $(DATABASE_URL),,postgres) ## break everything at random under 10,000
 chain-test: $(if $(DATABASE_URL),,postgres) ## charge 10,000 orders while workers are killed: as many events and receipts
 	$(GO) vet -tags chain ./internal/cases
 	$(GO) test -tags chain -count=1 -timeout 10m -v -run TestTenThousandCharges ./internal/cases
+
+# About two minutes. A cell counts only if a process was seen to die at its point. The whole log stays in bin/matrix.log.
+matrix: $(if $(DATABASE_URL),,postgres) ## kill a worker at each point of a delivery, and show what each cell of the matrix came to
+	GO='$(GO)' internal/tools/matrix.sh
 
 # Needs spin and a C compiler: apt-get install spin.
 model: ## check the model of the protocol with spin, and refute six wrong ones

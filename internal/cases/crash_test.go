@@ -118,6 +118,22 @@ func (c crash) run(t *testing.T, policy consumer.LeasePolicy, j job) {
 		t.Errorf("%d attempts, %d failures, %d duplicates; want %d, %d, replayed %v", task.Attempt, task.Failures,
 			task.Duplicates, c.attempts, c.attempts-1, c.replayed)
 	}
+	s.cell(j)
+}
+
+// cell writes down what a cell of the crash matrix came to: a process has died at its point, and these are the requests,
+// effects and attempts of all its jobs. make matrix shows it.
+func (s *stage) cell(jobs ...job) {
+	s.t.Helper()
+	var e, w, asked, attempts, failures, repeats int
+	for _, j := range jobs {
+		task, _ := s.find(j)
+		posts, lookups := s.requests(j)
+		e, w, asked = e+len(s.effects(j)), w+posts, asked+lookups
+		attempts, failures, repeats = attempts+task.Attempt, failures+task.Failures, repeats+task.Duplicates
+	}
+	s.t.Logf("cell: %-80s jobs=%d E=%d W=%d look-ups=%d attempts=%d failures=%d repeats=%d",
+		s.t.Name(), len(jobs), e, w, asked, attempts, failures, repeats)
 }
 
 // killFirst runs a worker to its death.

@@ -23,6 +23,8 @@ import (
 //	                                                        matrices of their own: TestChainCrash, TestImportCrash…
 //
 // The points of a drain need a SIGTERM first: TestCrashWhileDraining.
+//
+// make matrix runs all of it alone, and shows what each cell came to.
 
 // A worker dies at each point with up to four jobs in hand, beside another one that goes on. Both have the same work before
 // them; only the one that dies is aimed at.
@@ -67,6 +69,7 @@ func (c crash) besideAnother(s *stage, kind string) {
 	died(s.t, victim.worker)
 	s.holds(jobs...)
 	drained(s.t, other)
+	s.cell(jobs...)
 }
 
 // armed is a worker that dies at a point.
@@ -111,6 +114,7 @@ func TestCrashAtAnAcceptedID(t *testing.T) {
 				if w, _ := s.requests(j); w != 1 {
 					t.Errorf("W=%d", w)
 				}
+				s.cell(j)
 			})
 		}
 	}
@@ -140,6 +144,7 @@ func TestCrashWhileDraining(t *testing.T) {
 			if calls := fmt.Sprint(s.calls(j)); calls != "[POST GET]" {
 				t.Errorf("the provider saw %s", calls)
 			}
+			s.cell(j)
 		})
 	}
 }
@@ -177,6 +182,7 @@ func TestLocalCrash(t *testing.T) {
 			if contacts != 1 || events != 1 || (task.Duplicates > 0) != c.replayed {
 				t.Errorf("%d contacts, %d events, %d repeats answered", contacts, events, task.Duplicates)
 			}
+			t.Logf("cell: %-80s jobs=1 contacts=%d events=%d attempts=%d repeats=%d", t.Name(), contacts, events, task.Attempt, task.Duplicates)
 		})
 	}
 }
