@@ -47,9 +47,7 @@ func TestChainCrash(t *testing.T) {
 			t.Parallel()
 			s := newChain(t, 0)
 			b.run(s, 1)
-			if task, _ := s.find(receipt("1")); task.Duplicates != 0 {
-				t.Errorf("the job of the receipt came %d times more", task.Duplicates)
-			}
+			s.receiptPublished(1)
 		})
 	}
 }
@@ -65,17 +63,31 @@ func TestChainCrashAfterTheWindow(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			s := newChain(t, time.Second)
-			copies, duplicates := 1, 0
+			copies, jobs := 1, 1
 			if b.again == chargedEvent {
 				copies++
 			} else {
-				duplicates++
+				jobs++
 			}
 			b.run(s, copies)
-			if task, _ := s.find(receipt("1")); task.Duplicates != duplicates || task.Attempt != 1 {
-				t.Errorf("the job of the receipt came %d times more, and had %d attempts; want %d and one", task.Duplicates, task.Attempt, duplicates)
+			s.receiptPublished(jobs)
+			if task, _ := s.find(receipt("1")); task.Duplicates < jobs-1 || task.Attempt != 1 {
+				t.Errorf("the job of the receipt was repeated %d times, and had %d attempts; want %d and one", task.Duplicates, task.Attempt, jobs-1)
 			}
 		})
+	}
+}
+
+// receiptPublished checks how many messages the stream has taken beside that of the charge. How often they were delivered
+// is another matter: the process that dies may have done the receipt already, and not said so.
+func (s *stage) receiptPublished(want int) {
+	s.t.Helper()
+	stream, err := s.js.Stream(s.t.Context(), "JOBS")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if all := stream.CachedInfo().State.LastSeq; all != uint64(want)+1 {
+		s.t.Errorf("the stream has taken %d messages, want the charge and %d of its receipt", all, want)
 	}
 }
 
