@@ -33,12 +33,15 @@ var tracing = []string{
 	"go.opentelemetry.io/otel/propagation", "go.opentelemetry.io/otel/trace",
 }
 
+// metering is its part for metrics.
+var metering = []string{"go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/metric/noop"}
+
 // mayImport lists, for each package, what it may import beside the standard library. "/..." stands for the
 // package and everything below it. A package without a line here fails, and so does a line without a package.
 var mayImport = map[string][]string{
 	".":         nil,
 	"idemstore": {module, pgx, "github.com/sethvargo/go-retry", "github.com/google/uuid"},
-	"consumer": slices.Concat(tracing, []string{module, own("idemstore"), nats, "github.com/google/uuid",
+	"consumer": slices.Concat(tracing, metering, []string{module, own("idemstore"), nats, "github.com/google/uuid",
 		"github.com/sethvargo/go-retry",
 		"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn", "github.com/jackc/pgx/v5/pgxpool"}),
 	"handlers": {own("consumer"), "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn"},
@@ -56,7 +59,7 @@ var mayImport = map[string][]string{
 	"internal/notify":   {own("consumer"), "github.com/nats-io/nats.go", "github.com/sethvargo/go-retry"},
 	"internal/provider": append([]string{pgx}, tracing...),
 	"internal/telemetry": {own("internal/build"), "go.opentelemetry.io/otel/...", "go.opentelemetry.io/proto/...",
-		"github.com/go-logr/logr"},
+		"github.com/go-logr/logr", "github.com/prometheus/client_golang/prometheus/...", "github.com/prometheus/otlptranslator"},
 }
 
 // apparatus is for tests and measurements: it may import anything, and only tests and apparatus may import it.

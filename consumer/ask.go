@@ -58,6 +58,7 @@ func (a *attempt) lookup(ctx context.Context) (result any, v Verdict, err error)
 	case a.contradictsProof(r.verdict, r.result):
 		r.verdict = Contradictory
 	}
+	a.kind.meters.lookedUp(r.verdict)
 	return r.result, r.verdict, err
 }
 

@@ -38,6 +38,7 @@ type attempt struct {
 	readOnly bool                      // it asks about a task that it has not claimed
 	cancel   context.CancelCauseFunc
 
+	isLost sync.Once                      // it is counted
 	belie  sync.Once                      // a person is called because of it
 	answer atomic.Pointer[providerAnswer] // a handler that was left behind may still set it
 }
@@ -160,12 +161,14 @@ func (a *attempt) perform(ctx context.Context, keyUntil time.Time) settlement {
 	}
 	a.engine.opened(a, g)
 	before := a.answer.Load() // perhaps a look-up's
+	began := now()
 
 	result, err := a.call(withGate(a.paced(ctx), g), spanPerform, func(ctx context.Context, a *attempt) (any, error) {
 		result, err := a.kind.perform(ctx, a)
 		a.learnt(ctx, result)
 		return result, err
 	})
+	a.kind.meters.perform.since(began)
 	status := 0
 	if answer := a.answer.Load(); answer != before {
 		status = answer.status
@@ -288,6 +291,12 @@ func (a *attempt) lose() {
 		g.shut(ErrLost)
 	}
 	a.cancel(ErrLost)
+	a.nowLost()
+}
+
+// nowLost says that the attempt has lost its task, and counts that once: the heartbeat and the save may both find out.
+func (a *attempt) nowLost() {
+	a.isLost.Do(a.kind.meters.leasesLost.one)
 	a.mark(eventLeaseLost)
 }
 

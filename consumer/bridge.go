@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/settlemq/settle/idemstore"
 )
@@ -35,7 +38,9 @@ type Bridge struct {
 	kinds  map[string]string // by type
 
 	places                      chan struct{} // for messages under way
-	published, refused, skipped atomic.Int64
+	published, refused, skipped outcomeCount
+	meters                      *meters
+	unready                     atomic.Pointer[error] // why no events are taken; nil: they are
 
 	mu   sync.Mutex
 	told map[string]bool // types without a kind that the log has named
@@ -56,8 +61,9 @@ type BridgeConfig struct {
 	// are kept in any case.
 	KeepUnmapped bool
 
-	MaxBody int          // largest body of a structured event in bytes; 256 KiB
-	Logger  *slog.Logger // slog.Default()
+	MaxBody       int                  // largest body of a structured event in bytes; 256 KiB
+	Logger        *slog.Logger         // slog.Default()
+	MeterProvider metric.MeterProvider // of Metrics; none
 }
 
 // BridgeCounts are what became of the events that a bridge has taken so far. One that comes again is counted again.
@@ -82,8 +88,15 @@ func NewBridge(js jetstream.JetStream, store *idemstore.Store, c BridgeConfig) (
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	if c.MeterProvider == nil {
+		c.MeterProvider = noop.NewMeterProvider()
+	}
 	b := &Bridge{config: c, js: js, store: store, log: c.Logger.With("stream", c.Stream, "consumer", c.Durable),
-		kinds: map[string]string{}, places: make(chan struct{}, bridgeAhead), told: map[string]bool{}}
+		kinds: map[string]string{}, places: make(chan struct{}, bridgeAhead), told: map[string]bool{}, meters: newMeters(c.MeterProvider)}
+	b.interrupted(errors.New("not running"))
+	b.published.counter = b.meters.counter(metricBridge, "published")
+	b.refused.counter = b.meters.counter(metricBridge, "refused")
+	b.skipped.counter = b.meters.counter(metricBridge, "unmapped")
 	var errs []error
 	switch c.Stream {
 	case "":
@@ -110,12 +123,38 @@ func (b *Bridge) Counts() BridgeCounts {
 	return BridgeCounts{Published: b.published.Load(), Refused: b.refused.Load(), Unmapped: b.skipped.Load()}
 }
 
+// outcomeCount is counted for Counts and as a metric.
+type outcomeCount struct {
+	atomic.Int64
+	counter counter
+}
+
+func (c *outcomeCount) one() {
+	c.Add(1)
+	c.counter.one()
+}
+
+// Ready returns nil while the bridge takes events: connected to the broker, with its stream, its consumer and JOBS found. The
+// error says what is missing. It does not block.
+func (b *Bridge) Ready() error {
+	if s := b.js.Conn().Status(); s != nats.CONNECTED {
+		return fmt.Errorf("no connection to the broker: %s", s)
+	}
+	if why := b.unready.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
+func (b *Bridge) interrupted(why error) { b.unready.Store(&why) }
+
 // Run passes events on until ctx ends, then finishes what it has taken, which may last some seconds. It waits for servers, for
 // the stream, and for JOBS, where they are missing, now and later. It returns nil at the end of ctx, and an error only for a
 // consumer that exists with settings under which events would be lost or foreign. Run may be called once.
 func (b *Bridge) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		err := b.serve(ctx)
+		b.interrupted(cmp.Or(err, errors.New("stopped")))
 		var fatal *fatalError
 		switch {
 		case errors.As(err, &fatal):
@@ -153,6 +192,7 @@ func (b *Bridge) serve(ctx context.Context) error {
 	defer context.AfterFunc(ctx, messages.Drain)()
 	var begun sync.WaitGroup
 	defer begun.Wait()
+	b.unready.Store(nil)
 	b.log.InfoContext(ctx, "bridge serves", "types", len(b.kinds))
 	for {
 		msg, err := messages.Next()
@@ -282,7 +322,7 @@ func (b *Bridge) finish(ctx context.Context, p transit) {
 	if err != nil {
 		b.log.WarnContext(ctx, "event not passed on; it comes again", "subject", p.msg.Subject(), "error", err)
 	} else {
-		counter.Add(1)
+		counter.one()
 	}
 	if err := p.settle(err == nil); err != nil {
 		b.log.InfoContext(ctx, "broker not told; the event will come again", "subject", p.msg.Subject(), "error", err)
@@ -301,5 +341,9 @@ func (b *Bridge) keep(ctx context.Context, p transit) error {
 	r.Subject, r.Headers, r.Body = p.msg.Subject(), p.msg.Headers(), p.msg.Data()
 	r.Origin = idemstore.Origin{Stream: meta.Stream, Sequence: meta.Sequence.Stream, Stored: meta.Timestamp}
 	b.log.WarnContext(ctx, "event refused", "reason", string(r.Reason), "detail", r.Detail, "subject", r.Subject, "sequence", r.Origin.Sequence)
-	return b.store.Refuse(ctx, r)
+	if err := b.store.Refuse(ctx, r); err != nil {
+		return err
+	}
+	b.meters.refusals[r.Reason].one()
+	return nil
 }

@@ -81,6 +81,7 @@ func (a *attempt) save(ctx context.Context, s idemstore.Save) (out idemstore.Sav
 		span.SetAttributes(append(idLabel(s.ExternalID), attribute.String(attrStatus, string(s.Status)))...)
 	}
 	limit := now().Add(saveTimeout)
+	defer a.kind.meters.save.since(now())
 	if out, err = a.engine.saves.do(ctx, s); err == nil {
 		return out, nil
 	}
@@ -285,7 +286,7 @@ func (a *attempt) park(ctx context.Context, d decision, s idemstore.Save, c conc
 func (a *attempt) notSaved(ctx context.Context, c conclusion, err error) settlement {
 	a.log.WarnContext(ctx, "not saved; staying silent", "error", err)
 	if errors.Is(err, idemstore.ErrLost) {
-		a.mark(eventLeaseLost)
+		a.nowLost()
 		a.leaveEvidence(ctx, c)
 	}
 	return settlement{verb: silent}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -61,12 +63,13 @@ type Config struct {
 
 	Logger         *slog.Logger         // slog.Default()
 	TracerProvider trace.TracerProvider // the global one
+	MeterProvider  metric.MeterProvider // of Metrics; none, which measures nothing and asks no server for the sake of gauges
 }
 
 // maxBody is the default of Config.MaxBody.
 const maxBody = 256 << 10
 
-// Defaults are what zero fields of a Config and its Policy mean. Logger and TracerProvider are left nil.
+// Defaults are what zero fields of a Config and its Policy mean. Logger, TracerProvider and MeterProvider are left nil.
 func Defaults() Config {
 	return Config{
 		Slots: 64, AckWait: 30 * time.Second, Lease: 30 * time.Second, DrainTimeout: 20 * time.Second,
@@ -115,6 +118,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.TracerProvider == nil {
 		c.TracerProvider = otel.GetTracerProvider()
+	}
+	if c.MeterProvider == nil {
+		c.MeterProvider = noop.NewMeterProvider()
 	}
 	return c
 }

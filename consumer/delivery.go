@@ -109,6 +109,7 @@ func (d *delivery) claim(ctx context.Context, claim idemstore.Claim) (c idemstor
 	defer func() { endSpan(span, err) }()
 	ctx = context.WithoutCancel(ctx)
 	sent = now()
+	defer d.kind.meters.claim.since(sent)
 	if !claim.Recovery && d.meta.NumDelivered == 1 { // a hint only: Claim is right for every key, ClaimNew is faster for a new one
 		c, err = d.engine.newClaims.do(ctx, claim)
 	}
@@ -202,6 +203,7 @@ func (d *delivery) refuse(ctx context.Context, r idemstore.Refusal, cause error)
 	if err != nil {
 		return d.notClaimed(ctx, err)
 	}
+	d.engine.meters.refusals[reason].one()
 	if reason == idemstore.Conflict {
 		d.engine.alarm.raise(conflictAlert(d.kind.name, r.TaskID))
 	}

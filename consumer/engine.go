@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/trace"
 
@@ -26,6 +27,7 @@ type Engine struct {
 	remotes []*remote
 	log     *slog.Logger
 	tracer  trace.Tracer
+	meters  *meters
 
 	alarm      *alarm
 	newClaims  *group[idemstore.Claim, idemstore.Claimed] // of keys that are likely to be new
@@ -35,6 +37,8 @@ type Engine struct {
 	relay      *relay
 	held       holdings
 	database   health
+	renewals   health // of leases
+	measured   measured
 	deliveries sync.WaitGroup // from receive to settle
 	handlers   sync.WaitGroup // handler calls; one that ignores its context outlives its delivery
 	running    atomic.Bool
@@ -54,6 +58,7 @@ type kind struct {
 	control  atomic.Pointer[idemstore.Control] // nil: nobody ever asked for anything
 	remote   *remote
 	locals   *group[*first, applied] // first deliveries of a local kind
+	meters   *kindMeters
 
 	spanOptions []trace.SpanStartOption // of its deliveries
 
@@ -75,17 +80,22 @@ func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definiti
 		return nil, errors.New("consumer: New needs a pool")
 	}
 	e := &Engine{config: c, pool: pool, store: idemstore.New(pool, c.Lease), js: js, log: c.Logger,
-		tracer: c.TracerProvider.Tracer(scopeName), givenUpEvery: givenUpEvery}
+		tracer: c.TracerProvider.Tracer(scopeName), meters: newMeters(c.MeterProvider), givenUpEvery: givenUpEvery}
 	e.database.log = c.Logger
 	if e.relay, err = newRelay(e); err != nil {
 		return nil, fmt.Errorf("consumer: a publisher for the outbox: %w", err)
 	}
+	e.meters.ofEngine()
 	e.newGroups()
 	for _, d := range defs {
-		k := &kind{definition: d, slots: make(chan struct{}, c.Slots), spanOptions: deliveryOptions(d.name)}
+		k := &kind{definition: d, slots: make(chan struct{}, c.Slots), meters: e.meters.ofKind(d.name),
+			spanOptions: deliveryOptions(d.name)}
 		k.setAckWait(c.AckWait)
 		k.locals = e.newLocals(k)
 		e.kinds = append(e.kinds, k)
+	}
+	if err := e.meters.err(); err != nil {
+		c.Logger.Warn("some metrics are not as they should be", "error", err)
 	}
 	e.alarm = newAlarm()
 	e.addRemotes()
@@ -104,11 +114,13 @@ func (e *Engine) Run(ctx context.Context) error {
 	if !e.running.CompareAndSwap(false, true) {
 		return errors.New("consumer: Run was called twice")
 	}
+	defer e.observe()()
 	if err := e.prepare(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
 	return e.host(ctx, func(work context.Context) {
 		var takers sync.WaitGroup
+		takers.Go(func() { e.measure(ctx) })
 		for _, k := range e.kinds {
 			takers.Go(func() { e.take(ctx, work, k) })
 			takers.Go(func() { e.watchGivenUp(ctx, work, k) })
@@ -250,16 +262,19 @@ func (e *Engine) ends(c <-chan struct{}, d time.Duration) bool {
 // after is time.After.
 func (e *Engine) after(d time.Duration) <-chan time.Time { return time.After(d) }
 
-// Ready returns nil while the engine serves: all consumers bound, the database answering, leases renewed. The
-// error says what is missing. It does not block.
+// Ready returns nil while the engine serves: connected to the broker, all consumers bound, the database answering, leases
+// renewed. The error says what is missing. It does not block.
 func (e *Engine) Ready() error {
 	if !e.running.Load() {
 		return errors.New("not running")
+	}
+	if s := e.js.Conn().Status(); s != nats.CONNECTED {
+		return fmt.Errorf("no connection to the broker: %s", s)
 	}
 	for _, k := range e.kinds {
 		if !k.bound.Load() {
 			return fmt.Errorf("consumer of kind %s is not bound", k.name)
 		}
 	}
-	return e.database.state()
+	return errors.Join(e.database.state(), e.renewals.state())
 }

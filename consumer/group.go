@@ -24,8 +24,9 @@ type group[Q, A any] struct {
 	ample    time.Duration                             // for one group, its members' single runs included
 	patience time.Duration                             // of a request, for its group to begin and to end; 0: without end
 
-	late time.Duration // after which a group's lane is no longer counted, and slow is told; 0: never
-	slow func([]Q)
+	late  time.Duration // after which a group's lane is no longer counted, and slow is told; 0: never
+	slow  func([]Q)
+	sizes timer // of groups; no times
 
 	mu      sync.Mutex
 	waiting []*member[Q, A]
@@ -108,6 +109,7 @@ func (g *group[Q, A]) fly(ctx context.Context) {
 func (g *group[Q, A]) runOne(ctx context.Context, members []*member[Q, A], requests []Q) {
 	ctx, cancel := context.WithTimeout(ctx, g.ample)
 	defer cancel()
+	g.sizes.record(float64(len(requests)))
 	defer g.watch(ctx, requests)()
 	for i, o := range g.run(ctx, requests) {
 		members[i].outcome = o
@@ -202,23 +204,24 @@ func alone[Q, A any](ctx context.Context, f func(context.Context, ...Q) ([]A, er
 
 // newGroups makes the groups of an engine.
 func (e *Engine) newGroups() {
-	claims := func(f func(context.Context, ...idemstore.Claim) ([]idemstore.Claimed, error)) *group[idemstore.Claim, idemstore.Claimed] {
+	sizes := func(statement string) timer { return e.meters.timer(metricGroup, groupSizes, statement) }
+	claims := func(f func(context.Context, ...idemstore.Claim) ([]idemstore.Claimed, error), statement string) *group[idemstore.Claim, idemstore.Claimed] {
 		return &group[idemstore.Claim, idemstore.Claimed]{
 			key:    func(c idemstore.Claim) string { return c.Kind + " " + c.Key },
 			run:    together(f, nobodyAnswers),
-			bounds: fixed(groupLimit, groupLanes), ample: e.config.Lease, patience: e.config.Lease,
+			bounds: fixed(groupLimit, groupLanes), ample: e.config.Lease, patience: e.config.Lease, sizes: sizes(statement),
 		}
 	}
-	e.newClaims, e.claims = claims(e.store.ClaimNew), claims(e.store.Claim)
+	e.newClaims, e.claims = claims(e.store.ClaimNew, "claim_new"), claims(e.store.Claim, "claim")
 	e.saves = &group[idemstore.Save, idemstore.Saved]{
 		key:    func(s idemstore.Save) string { return s.Kind + " " + s.Key },
 		run:    together(e.store.Save, func(error) bool { return false }),
-		bounds: fixed(groupLimit, groupLanes), ample: saveTimeout, patience: saveTimeout,
+		bounds: fixed(groupLimit, groupLanes), ample: saveTimeout, patience: saveTimeout, sizes: sizes("save"),
 	}
 	e.guards = &group[idemstore.Guard, idemstore.Guarded]{
 		key:    func(g idemstore.Guard) string { return g.Kind + " " + g.ID },
 		run:    together(e.store.Guard, nobodyAnswers),
-		bounds: fixed(groupLimit, groupLanes), ample: e.config.Lease, patience: e.config.Lease,
+		bounds: fixed(groupLimit, groupLanes), ample: e.config.Lease, patience: e.config.Lease, sizes: sizes("guard"),
 	}
 }
 

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -158,6 +159,7 @@ func (e *Engine) prolong(ctx context.Context, attempts []*attempt, limit time.Du
 }
 
 func (a *attempt) heartbeatLost(ctx context.Context, err error) {
+	a.engine.meters.acks.one()
 	a.log.WarnContext(ctx, "heartbeat did not reach the broker", "error", err)
 	a.mark(eventHeartbeatLost)
 }
@@ -188,6 +190,7 @@ func (e *Engine) renew(ctx context.Context, attempts []*attempt, limit time.Dura
 		}
 	}
 	if len(ask) == 0 {
+		e.renewals.failed(nil) // nothing to renew, nothing that fails
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -196,6 +199,8 @@ func (e *Engine) renew(ctx context.Context, attempts []*attempt, limit time.Dura
 	confirmed, err := e.store.Renew(ctx, ask...)
 	if err != nil {
 		e.database.failed(err)
+		e.renewals.failed(fmt.Errorf("leases are not renewed: %w", err))
+		e.meters.leases.one()
 		e.log.WarnContext(ctx, "leases not renewed", "attempts", len(ask), "error", err)
 		for _, a := range attempts {
 			a.mark(eventHeartbeatLost)
@@ -203,6 +208,7 @@ func (e *Engine) renew(ctx context.Context, attempts []*attempt, limit time.Dura
 		return
 	}
 	e.database.failed(nil)
+	e.renewals.failed(nil)
 	for _, a := range attempts {
 		if confirmed[a.task.TaskID] {
 			a.renewed(before.Add(e.config.Lease))

@@ -149,7 +149,9 @@ func (a *attempt) work(ctx context.Context, tx pgx.Tx) (s idemstore.Save, err er
 	a.deadline = a.began().Add(a.kind.policy.Deadline)
 	ctx, cancel := context.WithDeadlineCause(ctx, a.deadline, ErrDeadline)
 	defer cancel()
+	began := now()
 	a.result, err = contain(func() (any, error) { return a.kind.apply(ctx, tx, a) })
+	a.kind.meters.perform.since(began)
 	if err != nil {
 		return s, err
 	}

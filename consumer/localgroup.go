@@ -43,6 +43,7 @@ func (e *Engine) newLocals(k *kind) *group[*first, applied] {
 		bounds: size.bounds,
 		ample:  k.applyLimit() + saveTimeout,
 		late:   sizeLate,
+		sizes:  e.meters.timer(metricGroup, groupSizes, "apply"),
 		slow:   func(firsts []*first) { size.learn(len(firsts), sizeLate, true) },
 		run: func(ctx context.Context, firsts []*first) []outcomeOf[applied] {
 			out, err := e.applyFirsts(ctx, k, firsts)

@@ -266,6 +266,7 @@ func (r *relay) notSent(ctx context.Context, row idemstore.OutboxRow, err error)
 	if errors.As(err, &subject) || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) {
 		r.log.ErrorContext(ctx, "event or follow-up job can never be published; kept as a refusal", "task", row.TaskID,
 			"subject", row.Subject, "error", err)
+		r.meters.refusals[idemstore.Unsendable].one()
 		return idemstore.Sent{ID: row.ID, Unsendable: &idemstore.Refusal{Key: row.Key, Reason: idemstore.Unsendable, Detail: errorText(err),
 			Subject: row.Subject, Body: row.Payload, TaskID: row.TaskID, Origin: idemstore.Origin{Stream: "outbox", Sequence: uint64(row.ID)}}}
 	}

@@ -50,7 +50,9 @@ func (d *delivery) settle(ctx context.Context, s settlement) {
 	defer func() { endSpan(span, err) }()
 	switch s.verb {
 	case ack:
+		began := now()
 		err = d.confirmedAck(ctx)
+		d.kind.meters.ack.since(began)
 	case term:
 		err = d.msg.TermWithReason(termReason)
 	case nak:
@@ -62,6 +64,7 @@ func (d *delivery) settle(ctx context.Context, s settlement) {
 		return
 	}
 	if s.verb != nak {
+		d.kind.meters.through.since(d.meta.Timestamp)
 		d.reply(ctx, s.reply)
 	}
 }

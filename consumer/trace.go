@@ -79,8 +79,9 @@ func (e *Engine) annotate(ctx context.Context, attrs ...attribute.KeyValue) {
 	trace.SpanFromContext(ctx).SetAttributes(attrs...)
 }
 
-// describe labels a delivery with the task that its claim found.
+// describe counts what a claim found, and labels the delivery with the task.
 func (d *delivery) describe(c idemstore.Claimed) {
+	d.kind.meters.found(c.Found, d.msg != nil)
 	if !d.span.IsRecording() {
 		return
 	}
@@ -156,9 +157,10 @@ func (d *delivery) mark(event string) {
 	}
 }
 
-// committed puts the committed outcome on the delivery's span, where one search finds it.
+// committed counts the committed outcome, and puts it on the delivery's span, where one search finds it.
 func (d *delivery) committed(status idemstore.Status, externalID, outcome string) {
 	d.outcome = outcome
+	d.kind.meters.committed(status)
 	if !d.span.IsRecording() {
 		return
 	}

@@ -2,15 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v3"
 
 	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/telemetry"
 )
 
 func cloudEventsCommand() *cli.Command {
@@ -26,7 +28,7 @@ settle cloudevents --stream ORDERS --map com.acme.order.placed=payment.charge
 An event is acked once JOBS has confirmed its job. Passed on twice it is still one task. Its id and source are kept:
 settle tasks find takes either, settle tasks show prints them. What cannot be read is kept as a refusal.
 Several processes with the same --durable share the work. Waits for Postgres, NATS, the stream and JOBS where they are missing.`,
-		Flags: append(flags,
+		Flags: append(append(flags,
 			stringFlag("stream", "`NAME` of the stream with the events; required", ""),
 			&cli.StringSliceFlag{Name: "map", Usage: "`TYPE=KIND`: events of this type become jobs of this kind; at least one",
 				Sources: from(variableOf("map"))},
@@ -38,7 +40,7 @@ Several processes with the same --durable share the work. Waits for Postgres, NA
 				"all the same) or refuse (kept as refusals)", unmappedSkip, unmappedSkip, unmappedRefuse),
 			countFlag("max-body", "largest body of a structured event in `BYTES`", defaults.MaxBody, 2),
 			logFlag(),
-		),
+		), httpFlags("127.0.0.1:8087")...),
 		Action: action(0, 0, cloudEvents),
 	}
 }
@@ -60,11 +62,22 @@ func cloudEvents(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	return stopped(ctx, connectAndBridge(ctx, cmd, config))
+	metrics, err := telemetry.SetupMetrics(ctx, "settle-cloudevents", config.Logger)
+	if err != nil {
+		return wrongUse("%w", err)
+	}
+	defer shutDown(context.WithoutCancel(ctx), nil, metrics)
+	probes, err := serveProbes(cmd, metrics.Handler(), config.Logger)
+	if err != nil {
+		return err
+	}
+	defer probes.stop()
+	config.MeterProvider = metrics.MeterProvider()
+	return stopped(ctx, connectAndBridge(ctx, cmd, config, probes))
 }
 
 // connectAndBridge owns the two connections. The bridge has finished what it took when they are closed.
-func connectAndBridge(ctx context.Context, cmd *cli.Command, config consumer.BridgeConfig) error {
+func connectAndBridge(ctx context.Context, cmd *cli.Command, config consumer.BridgeConfig, probes *probes) error {
 	pool, err := openPool(ctx, cmd, "settle-cloudevents", true, config.Logger)
 	if err != nil {
 		return err
@@ -83,16 +96,23 @@ func connectAndBridge(ctx context.Context, cmd *cli.Command, config consumer.Bri
 	if err != nil {
 		return err
 	}
-	return runBridge(ctx, js, store, config)
-}
-
-func runBridge(ctx context.Context, js jetstream.JetStream, store *idemstore.Store, config consumer.BridgeConfig) error {
 	bridge, err := consumer.NewBridge(js, store, config)
 	if err == nil {
+		probes.readyWhen(func() error { return errors.Join(bridge.Ready(), answers(pool)) })
 		err = bridge.Run(ctx)
 	}
 	if err != nil {
 		return wrongUse("%w", err) // it waits for everything but settings that cannot work
+	}
+	return nil
+}
+
+// answers asks the database, which a bridge needs for refusals only, and so might not miss for long.
+func answers(pool *pgxpool.Pool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), readyLimit)
+	defer cancel()
+	if err := pool.Ping(ctx); err != nil {
+		return fmt.Errorf("database does not answer: %w", err)
 	}
 	return nil
 }

@@ -21,7 +21,8 @@ func workCommand() *cli.Command {
 jobs get --drain-timeout, and the exit code is 0. The second one ends the process at once; whatever was under
 way then is taken up by another worker.
 
-Traces go where the OTEL_EXPORTER_OTLP_* variables say.`,
+Traces go where the OTEL_EXPORTER_OTLP_* variables say. --http-addr shows metrics to Prometheus; they are also sent over
+OTLP where OTEL_METRICS_EXPORTER is otlp.`,
 		Flags:  workFlags(),
 		Action: action(0, 0, work),
 	}
@@ -60,15 +61,19 @@ func workWith(ctx context.Context, cmd *cli.Command, m makings) error {
 	if err != nil {
 		return wrongUse("%w", err)
 	}
-	defer tracing.Shutdown(context.WithoutCancel(ctx))
-	probes, err := serveProbes(cmd.String("http-addr"), log)
+	metrics, err := telemetry.SetupMetrics(ctx, "settle-worker", log)
+	if err != nil {
+		return wrongUse("%w", err)
+	}
+	defer shutDown(context.WithoutCancel(ctx), tracing, metrics)
+	probes, err := serveProbes(cmd, metrics.Handler(), log)
 	if err != nil {
 		return err
 	}
 	defer probes.stop()
 
 	config := m.config(engineConfig(cmd))
-	config.Logger, config.TracerProvider = log, tracing.TracerProvider()
+	config.Logger, config.TracerProvider, config.MeterProvider = log, tracing.TracerProvider(), metrics.MeterProvider()
 	log.InfoContext(ctx, "starting", "version", build.Read().Version, "kinds", len(kinds))
 	return stopped(ctx, connectAndRun(ctx, cmd, config, kinds, probes, m, alerts))
 }
@@ -125,7 +130,7 @@ func checkWork(cmd *cli.Command) error {
 	return checkOrder(cmd)
 }
 
-// engineConfig is everything but logger and tracer.
+// engineConfig is everything but logger and telemetry.
 func engineConfig(cmd *cli.Command) consumer.Config {
 	return consumer.Config{
 		Slots:          cmd.Int("slots"),

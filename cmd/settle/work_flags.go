@@ -38,6 +38,7 @@ func workFlags() []cli.Flag {
 	flags = append(flags, kindFlags()...)
 	flags = append(flags, limitFlags()...)
 	flags = append(flags, traceFlags()...)
+	flags = append(flags, httpFlags("127.0.0.1:8089")...)
 	return append(flags,
 		countFlag("slots", "jobs performed at once, per kind and process", defaults.Slots, 1),
 		durationFlag("ack-wait", "time after which JetStream delivers again, for consumers that are created; at least 1s",
@@ -58,8 +59,6 @@ func workFlags() []cli.Flag {
 			"com.example.payment.charged", ""),
 		durationFlag("drain-timeout", "grace for running jobs after SIGTERM; saves and acks get a few seconds more",
 			defaults.DrainTimeout, anyPositive),
-		stringFlag("http-addr", "`HOST:PORT` for /healthz and /readyz; off: none; a taken port: a free one is picked and logged",
-			"127.0.0.1:8089"),
 		logFlag(),
 	)
 }

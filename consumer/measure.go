@@ -1,0 +1,179 @@
+package consumer
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+// Gauges about what all workers share are read by one goroutine per engine, however many look at them and however often. A
+// reading that fails leaves nothing behind: a number that was true before the database went away would be taken for one that
+// is true now.
+
+const (
+	measureEvery = 10 * time.Second
+	measureLimit = 3 * time.Second // for all answers of one server
+)
+
+// measured is what was read last; nil: it could not be.
+type measured struct {
+	table  atomic.Pointer[idemstore.Census]
+	stream atomic.Pointer[streamCensus]
+}
+
+// streamCensus is what the job stream holds for nobody in particular yet.
+type streamCensus struct {
+	undelivered map[string]uint64 // by kind
+	unrouted    uint64
+}
+
+// measure reads the shared gauges until ctx ends. It does nothing where nobody looks.
+func (e *Engine) measure(ctx context.Context) {
+	if e.meters.off {
+		return
+	}
+	defer e.measured.table.Store(nil)
+	defer e.measured.stream.Store(nil)
+	for ctx.Err() == nil {
+		e.measured.table.Store(readGauges(ctx, e, "table", func(ctx context.Context) (*idemstore.Census, error) { return e.store.Census(ctx) }))
+		e.measured.stream.Store(readGauges(ctx, e, "stream", e.streamCensus))
+		select {
+		case <-ctx.Done():
+		case <-e.after(measureEvery):
+		}
+	}
+}
+
+// readGauges is nil if f fails.
+func readGauges[T any](ctx context.Context, e *Engine, what string, f func(context.Context) (*T, error)) *T {
+	limited, cancel := context.WithTimeout(ctx, measureLimit)
+	defer cancel()
+	read, err := f(limited)
+	if err != nil {
+		if ctx.Err() == nil {
+			e.log.InfoContext(ctx, "gauges not read; they are left out until they can be", "of", what, "error", err)
+		}
+		return nil
+	}
+	return read
+}
+
+func (e *Engine) streamCensus(ctx context.Context) (*streamCensus, error) {
+	c := &streamCensus{undelivered: map[string]uint64{}}
+	for _, k := range e.kinds {
+		cons, err := e.js.Consumer(ctx, jobStream, consumerName(k.name))
+		if err != nil {
+			return nil, err
+		}
+		c.undelivered[k.name] = cons.CachedInfo().NumPending
+	}
+	stream, err := e.js.Stream(ctx, jobStream)
+	if err != nil {
+		return nil, err
+	}
+	strays, err := unroutedOf(ctx, stream, 0)
+	for _, s := range strays {
+		c.unrouted += s.Count
+	}
+	return c, err
+}
+
+// watcher tells whoever looks. Labels get their values in the order of the metric's.
+type watcher struct {
+	metric.Observer
+	*meters
+}
+
+func (w watcher) see(d Metric, v float64, values ...string) {
+	w.ObserveFloat64(w.watched[d.Name], v, metric.WithAttributeSet(d.attributes(values)))
+}
+
+// observe answers all who look from now on, until stop. It reads memory only.
+func (e *Engine) observe() (stop func()) {
+	if e.meters.off {
+		return func() {}
+	}
+	all := make([]metric.Observable, 0, len(e.meters.watched))
+	for _, i := range e.meters.watched {
+		all = append(all, i)
+	}
+	registered, err := e.meters.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		w := watcher{o, e.meters}
+		e.showProcess(w)
+		e.showTable(w)
+		e.showStream(w)
+		return nil
+	}, all...)
+	if err != nil {
+		e.log.Warn("gauges are not there", "error", err)
+		return func() {}
+	}
+	return func() { _ = registered.Unregister() } // it fails for who has done it before
+}
+
+// showProcess shows what this worker is like.
+func (e *Engine) showProcess(w watcher) {
+	w.see(metricReady, toFloat(e.Ready() == nil))
+	if at := e.LastRecovery(); !at.IsZero() {
+		w.see(metricRecover, float64(at.UnixNano())/1e9)
+	}
+	for _, k := range e.kinds {
+		w.see(metricSlots, float64(cap(k.slots)), k.name)
+		w.see(metricInUse, float64(len(k.slots)), k.name)
+		w.see(metricBreaker, toFloat(k.remote.breaker != nil && k.remote.breaker.isOpen.Load()), k.name)
+	}
+	s := e.pool.Stat()
+	w.see(metricPool, float64(s.AcquiredConns()), "in_use")
+	w.see(metricPool, float64(s.IdleConns()), "idle")
+	w.see(metricPool, float64(s.ConstructingConns()), "opening")
+	w.see(metricPoolMax, float64(s.MaxConns()))
+	w.see(metricPoolTaken, float64(s.AcquireCount()))
+	w.see(metricPoolWaited, float64(s.EmptyAcquireCount()))
+	w.see(metricPoolWaiting, s.EmptyAcquireWaitTime().Seconds())
+}
+
+// showTable shows the tasks that are not over, of the kinds that are served here, and the outbox.
+func (e *Engine) showTable(w watcher) {
+	c := e.measured.table.Load()
+	if c == nil {
+		return
+	}
+	for _, k := range e.kinds {
+		open := c.Open[k.name]
+		w.see(metricBacklog, float64(open.Held), k.name, "in_flight")
+		w.see(metricBacklog, float64(open.Started.Count-open.Held), k.name, "waiting")
+		w.see(metricBacklog, float64(open.Unknown.Count), k.name, "unknown")
+		w.see(metricBacklog, float64(open.Parked.Count), k.name, "parked")
+		for status, s := range map[idemstore.Status]idemstore.Pile{idemstore.Started: open.Started, idemstore.Unknown: open.Unknown,
+			idemstore.NeedsReview: open.Parked} {
+			w.see(metricTasks, float64(s.Count), k.name, string(status))
+			w.see(metricAge, s.Oldest.Seconds(), k.name, string(status))
+		}
+	}
+	for stream, s := range map[string]idemstore.Pile{jobStream: c.OutboxJobs, eventStream: c.OutboxEvents} {
+		w.see(metricRows, float64(s.Count), stream)
+		w.see(metricLag, s.Oldest.Seconds(), stream)
+	}
+}
+
+func (e *Engine) showStream(w watcher) {
+	c := e.measured.stream.Load()
+	if c == nil {
+		return
+	}
+	for kind, n := range c.undelivered {
+		w.see(metricBacklog, float64(n), kind, "undelivered")
+	}
+	w.see(metricStray, float64(c.unrouted))
+}
+
+func toFloat(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
