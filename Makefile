@@ -7,11 +7,13 @@ ARGS     ?=
 
 LINTER    := bin/golangci-lint
 LINTMOD   := internal/tools/golangci-lint
+PROMTOOL  := bin/promtool
+PROMMOD   := internal/tools/promtool
 JAEGER    := bin/jaeger
 JAEGERMOD := internal/tools/jaeger
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test cloudevents-test night chain-test model matrix soak
+.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test cloudevents-test night chain-test model matrix soak rules-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +51,10 @@ cloudevents-test: $(if $(DATABASE_URL),,postgres) ## publish and receive CloudEv
 	$(GO) -C internal/cloudevents vet .
 	$(GO) -C internal/cloudevents test -race -count=1 .
 
+rules-test: $(PROMTOOL) ## check the alert rules of deploy/prometheus and run their tests
+	$(PROMTOOL) check rules deploy/prometheus/rules.yaml
+	$(PROMTOOL) test rules deploy/prometheus/rules_test.yaml
+
 # Six minutes: the provider is away for two of them.
 night: $(if $(DATABASE_URL),,postgres) ## run an operator's night: an outage, hidden effects, a kill, a purge; then decide the rest by commands
 	$(GO) vet -tags night ./cmd/settle
@@ -78,7 +84,7 @@ vet: ## go vet, also of the build without the embedded broker
 	$(GO) vet ./...
 	$(GO) vet -tags nodemo ./...
 
-# Not Jaeger's: tidying it fetches hundreds of modules for the tests of its dependencies.
+# Not those of Jaeger and promtool: tidying them fetches hundreds of modules for the tests of their dependencies.
 tidy: ## tidy every go.mod
 	$(GO) mod tidy
 	$(GO) -C internal/e2e mod tidy
@@ -105,6 +111,11 @@ postgres:
 $(LINTER): $(LINTMOD)/go.mod $(LINTMOD)/go.sum
 	@echo "building golangci-lint; the first time takes some minutes" >&2
 	$(GO) -C $(LINTMOD) build -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+$(PROMTOOL): $(PROMMOD)/go.mod $(PROMMOD)/go.sum
+	@echo "building promtool; the first time takes some minutes, later ones come from Go's build cache" >&2
+	$(GO) -C $(PROMMOD) build -ldflags '-s -w' -o $(CURDIR)/$@ github.com/prometheus/prometheus/cmd/promtool
 	@touch $@
 
 $(JAEGER): $(JAEGERMOD)/go.mod $(JAEGERMOD)/go.sum
