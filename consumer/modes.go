@@ -48,6 +48,7 @@ func (e *Engine) attend(ctx context.Context) {
 		case <-e.after(every):
 		}
 		if err := e.readControls(ctx, every); err != nil && ctx.Err() == nil {
+			e.database.failed(err) // also where no message comes and nothing is due: else nobody would notice
 			e.log.WarnContext(ctx, "modes of kinds not read; they stay as they were", "error", err)
 		}
 	}

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -109,6 +110,10 @@ func (in *intake) look(ctx context.Context) {
 	if err != nil {
 		return // a consumer that is gone is for the next pull to find
 	}
+	if born(cons) != in.kind.born.Load() {
+		in.unbind(ctx, in.kind, errReplaced) // while no pull was open: the server tells nobody
+		return
+	}
 	info := cons.CachedInfo()
 	if !p.read(info.NumAckPending, info.Config.MaxAckPending) {
 		return
@@ -120,6 +125,8 @@ func (in *intake) look(ctx context.Context) {
 	}
 	in.log.InfoContext(ctx, "intake goes on", "kind", in.kind.name, "ack_pending", p.pending, "max_ack_pending", p.limit)
 }
+
+var errReplaced = errors.New("another consumer has its name")
 
 // ease keeps a paused intake to one pull at a time, and lets it rest where that is called for.
 func (in *intake) ease(ctx context.Context) {
