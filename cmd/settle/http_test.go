@@ -98,7 +98,7 @@ func TestProfilesAreForThisHostOnly(t *testing.T) {
 	addProfiles(mux)
 	for from, want := range map[string]int{"10.1.2.3:4711": 403, "[2001:db8::1]:4711": 403, "[::ffff:10.1.2.3]:1": 403, "": 403,
 		"127.0.0.1:4711": 200, "[::1]:4711": 200, "[::ffff:127.0.0.1]:1": 200} {
-		r := httptest.NewRequest("GET", "/debug/pprof/cmdline", nil)
+		r := httptest.NewRequest(http.MethodGet, "/debug/pprof/cmdline", nil)
 		r.RemoteAddr = from
 		answer := httptest.NewRecorder()
 		mux.ServeHTTP(answer, r)

@@ -2,8 +2,8 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
@@ -28,7 +28,7 @@ func TestTheReadmeHasEveryMetric(t *testing.T) {
 		if len(m.Labels) > 0 {
 			labels = "`" + strings.Join(m.Labels, "`, `") + "`"
 		}
-		want = append(want, fmt.Sprintf("| `%s` | %s | %s | %s |", m.Name, m.Type, labels, m.Help))
+		want = append(want, "| `"+m.Name+"` | "+string(m.Type)+" | "+labels+" | "+m.Help+" |")
 	}
 	readme, err := os.ReadFile(repository + "README.md")
 	if err != nil {
@@ -79,7 +79,7 @@ func exposed(t *testing.T) map[string]bool {
 	}
 	defer metrics.Shutdown(t.Context())
 	answer := httptest.NewRecorder()
-	metrics.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	metrics.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	names := map[string]bool{}
 	for line := range strings.Lines(answer.Body.String()) {
 		if name := regexp.MustCompile(`^[a-z_:]+[a-z0-9_:]*`).FindString(line); name != "" {

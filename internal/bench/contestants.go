@@ -58,10 +58,16 @@ func local() consumer.Definition {
 	}
 }
 
-// engine runs a kind until the stream is empty, and the outbox.
-func engine(kind consumer.Definition) func(context.Context, *stage) error {
+// engine runs a kind until the stream is empty, and the outbox. watched gives it the telemetry that it runs with.
+func engine(kind consumer.Definition, watched telemetryOf) func(context.Context, *stage) error {
 	return func(ctx context.Context, s *stage) error {
-		e, err := consumer.New(s.pool, s.js, consumer.Config{Slots: s.slots, Logger: quiet}, kind)
+		c := consumer.Config{Slots: s.slots, Logger: quiet}
+		unwatch, err := watched(ctx, &c)
+		if err != nil {
+			return err
+		}
+		defer unwatch()
+		e, err := consumer.New(s.pool, s.js, c, kind)
 		if err != nil {
 			return err
 		}

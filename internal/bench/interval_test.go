@@ -1,0 +1,38 @@
+package main
+
+import (
+	"math"
+	"testing"
+)
+
+func TestTheIntervalOfARatio(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		ratios []float64
+		want   string
+	}{
+		{[]float64{1, 1, 1, 1}, "1.000 [1.000, 1.000]"},
+		{[]float64{0.5, 2}, "1.000 [0.000, 6700.254]"}, // two rounds say nothing
+		{[]float64{0.95, 0.97, 0.96, 0.96, 0.98}, "0.964 [0.950, 0.978]"},
+		{[]float64{0.9}, "0.900 [0.000, +Inf]"},
+	} {
+		if got := intervalOf(c.ratios).String(); got != c.want {
+			t.Errorf("%v: %s, want %s", c.ratios, got, c.want)
+		}
+	}
+}
+
+// However many rounds: the interval of the same spread becomes smaller.
+func TestMoreRoundsSayMore(t *testing.T) {
+	t.Parallel()
+	var ratios []float64
+	last := math.Inf(1)
+	for range 20 {
+		ratios = append(ratios, 0.9, 1.1)
+		if i := intervalOf(ratios); i.high-i.low >= last {
+			t.Fatalf("%d rounds: %v", len(ratios), i)
+		} else {
+			last = i.high - i.low
+		}
+	}
+}
