@@ -126,7 +126,9 @@ func TestReadyFollowsTheBroker(t *testing.T) {
 	}
 	stop()
 	for _, base := range bases {
-		untilStatus(t, base+"/readyz", http.StatusServiceUnavailable)
+		until(t, base+"/readyz", "why", func(status int, body string) bool {
+			return status == http.StatusServiceUnavailable && strings.Contains(body, "no connection to the broker")
+		})
 		if status, _ := get(t, base+"/healthz"); status != http.StatusOK {
 			t.Errorf("/healthz: %d without the broker", status)
 		}
