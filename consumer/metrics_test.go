@@ -133,8 +133,7 @@ func TestEachStepOfAJobIsCounted(t *testing.T) {
 	})
 }
 
-// keyless kinds of text that could slip into a label: whatever they hold, and however many there are, the series stay the
-// same.
+// Whatever keys hold, and however many there are, the series stay the same.
 func TestKeysMakeNoSeries(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
