@@ -110,7 +110,7 @@ func (in *intake) look(ctx context.Context) {
 	if err != nil {
 		return // a consumer that is gone is for the next pull to find
 	}
-	if born(cons) != in.kind.born.Load() {
+	if born(cons) != in.kind.identity.born.Load() {
 		in.unbind(ctx, in.kind, errReplaced) // while no pull was open: the server tells nobody
 		return
 	}
