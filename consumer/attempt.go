@@ -33,8 +33,8 @@ func (a *Attempt[J]) SaveExternalID(ctx context.Context, id string) error {
 	return a.run.saveExternalID(ctx, id)
 }
 
-// KeepAnswer keeps the provider's answer on the row: HTTP status and body, bounded and cleaned when saved.
-// The last call wins. It never reaches a log.
+// KeepAnswer keeps the provider's answer on the row: HTTP status and body, bounded and cleaned when saved, without card
+// numbers, e-mail addresses, passwords and tokens. The last call wins. It never reaches a log.
 func (a *Attempt[J]) KeepAnswer(status int, body []byte) { a.run.keepAnswer(status, body) }
 
 // Writes collects what commits together with a result.

@@ -91,7 +91,7 @@ func NewBridge(js jetstream.JetStream, store *idemstore.Store, c BridgeConfig) (
 	if c.MeterProvider == nil {
 		c.MeterProvider = noop.NewMeterProvider()
 	}
-	b := &Bridge{config: c, js: js, store: store, log: c.Logger.With("stream", c.Stream, "consumer", c.Durable),
+	b := &Bridge{config: c, js: js, store: store, log: textualLog(c.Logger).With("stream", c.Stream, "consumer", c.Durable),
 		kinds: map[string]string{}, places: make(chan struct{}, bridgeAhead), told: map[string]bool{}, meters: newMeters(c.MeterProvider)}
 	b.interrupted(errors.New("not running"))
 	b.published.counter = b.meters.counter(metricBridge, "published")

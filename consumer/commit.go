@@ -76,7 +76,7 @@ const saveTimeout = 10 * time.Second
 // remains: giving up early would only trade a stored result for a look-up.
 func (a *attempt) save(ctx context.Context, s idemstore.Save) (out idemstore.Saved, err error) {
 	ctx, span := a.engine.start(ctx, spanSave)
-	defer func() { endSpan(span, err) }()
+	defer func() { endSpan(span, scrubError(err)) }() // local rows of a handler: Postgres quotes what does not fit
 	if span.IsRecording() {
 		span.SetAttributes(append(idLabel(s.ExternalID), attribute.String(attrStatus, string(s.Status)))...)
 	}
@@ -117,7 +117,7 @@ func (a *attempt) saveFor(d decision, cause error) idemstore.Save {
 	}
 	if answer := a.answer.Load(); answer != nil {
 		s.ProviderStatus = answer.status
-		s.Answer, _ = cleanText(answer.body, maxAnswer)
+		s.Answer, _ = cleanText([]byte(scrub(string(answer.body))), maxAnswer)
 	}
 	return s
 }
@@ -353,12 +353,12 @@ func (a *attempt) marked(d decision, asked time.Duration) decision {
 	return d
 }
 
-// errorText is an error as it may be stored and logged: bounded and clean.
+// errorText is an error as it may be stored and logged: scrubbed, bounded and clean.
 func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
-	text, _ := cleanText([]byte(err.Error()), maxErrorText)
+	text, _ := cleanText([]byte(scrub(err.Error())), maxErrorText)
 	return text
 }
 

@@ -210,7 +210,7 @@ func (d *definition) keyOf(value any) (key string, err error) {
 	}()
 	key, err = d.key(value)
 	if err != nil {
-		return "", &refusalError{reason: idemstore.BadKey, detail: err.Error()}
+		return "", &refusalError{reason: idemstore.BadKey, detail: errorText(err)} // the kind's own text may quote the id
 	}
 	return key, checkKey(key)
 }

@@ -79,9 +79,9 @@ func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definiti
 	if pool == nil {
 		return nil, errors.New("consumer: New needs a pool")
 	}
-	e := &Engine{config: c, pool: pool, store: idemstore.New(pool, c.Lease), js: js, log: c.Logger,
+	e := &Engine{config: c, pool: pool, store: idemstore.New(pool, c.Lease), js: js, log: textualLog(c.Logger),
 		tracer: c.TracerProvider.Tracer(scopeName), meters: newMeters(c.MeterProvider), givenUpEvery: givenUpEvery}
-	e.database.log = c.Logger
+	e.database.log = e.log
 	if e.relay, err = newRelay(e); err != nil {
 		return nil, fmt.Errorf("consumer: a publisher for the outbox: %w", err)
 	}

@@ -44,3 +44,46 @@ func (d *delivery) known() []slog.Attr {
 	}
 	return out
 }
+
+// textual is the log handler below all of an engine's lines: errors are logged by their errorText, because those of handlers
+// and drivers may quote what they were given.
+type textual struct{ slog.Handler }
+
+func textualLog(log *slog.Logger) *slog.Logger { return slog.New(textual{log.Handler()}) }
+
+// Handle copies only records that have an error.
+func (t textual) Handle(ctx context.Context, r slog.Record) error {
+	found := false
+	r.Attrs(func(a slog.Attr) bool {
+		found = isError(a)
+		return !found
+	})
+	if !found {
+		return t.Handler.Handle(ctx, r)
+	}
+	out := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
+	r.Attrs(func(a slog.Attr) bool {
+		if err, ok := a.Value.Any().(error); ok {
+			a = slog.String(a.Key, errorText(err))
+		}
+		out.AddAttrs(a)
+		return true
+	})
+	return t.Handler.Handle(ctx, out)
+}
+
+func isError(a slog.Attr) bool {
+	if a.Value.Kind() != slog.KindAny {
+		return false
+	}
+	_, ok := a.Value.Any().(error)
+	return ok
+}
+
+// WithAttrs keeps the handler.
+func (t textual) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return textual{t.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup keeps the handler.
+func (t textual) WithGroup(name string) slog.Handler { return textual{t.Handler.WithGroup(name)} }

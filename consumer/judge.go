@@ -105,7 +105,7 @@ type panicError struct {
 func (e *panicError) Error() string { return fmt.Sprintf("handler panicked (%T)", e.value) }
 
 // contain runs f and turns a panic, also one with nil, into an error. An error that panics when it is read counts as
-// a panic here, where it is contained, and not later in whoever logs it.
+// a panic here, where it is contained, and not later in whoever logs it. The text of an error is scrubbed.
 func contain[T any](f func() (T, error)) (out T, err error) {
 	normal := false
 	defer func() {
@@ -114,9 +114,7 @@ func contain[T any](f func() (T, error)) (out T, err error) {
 		}
 	}()
 	out, err = f()
-	if err != nil {
-		_ = err.Error()
-	}
+	err = scrubError(err)
 	normal = true
 	return out, err
 }
