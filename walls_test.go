@@ -46,11 +46,12 @@ var mayImport = map[string][]string{
 		"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn", "github.com/jackc/pgx/v5/pgxpool"}),
 	"handlers": {own("consumer"), "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn"},
 	"cmd/settle": slices.Concat(tracing, []string{module, own("consumer"), own("handlers"), own("idemstore"),
-		own("internal/build"), own("internal/demo"), own("internal/devenv"), own("internal/lab"), own("internal/notify"),
+		own("internal/build"), own("internal/demo"), own("internal/devenv"), own("internal/doctor"), own("internal/lab"), own("internal/notify"),
 		own("internal/provider"), own("internal/soak"), own("internal/telemetry"), nats, pgx, "github.com/schollz/progressbar/v3",
 		"github.com/sethvargo/go-retry", "github.com/urfave/cli/v3"}),
 
 	"internal/build":  nil,
+	"internal/doctor": {own("consumer"), own("idemstore"), nats},
 	"internal/demo":   {own("consumer"), own("idemstore"), own("internal/devenv"), own("internal/provider"), nats, pgx},
 	"internal/devenv": {nats, "github.com/nats-io/nats-server/v2/server", pgx, "github.com/sethvargo/go-retry"},
 	"internal/lab": {own("consumer"), own("handlers"), own("idemstore"), own("internal/devenv"), own("internal/provider"), nats, pgx,

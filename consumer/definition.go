@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sort"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -257,6 +258,10 @@ type Description struct {
 	HasOrderGuard bool     `json:"has_order_guard"` // by Entity: no event is sent after a newer one
 	Local         bool     `json:"local"`           // it has no provider; Provider says nothing
 	HasSteps      bool     `json:"has_steps"`       // a StepKind: record by record, each with its progress
+
+	// UsableKey is how long a resend may rest on the provider's key: its lifetime less what a request may take on its way;
+	// 0 where the provider keeps none, or for no longer than that. LongestDelay is the longest pause between two attempts.
+	UsableKey, LongestDelay time.Duration `json:"-"`
 }
 
 // Describe gives the declaration of a kind as an engine with this configuration would run it.
@@ -270,5 +275,6 @@ func Describe(def Definition, c Config) (Description, error) {
 	}
 	return Description{Name: d.name, Subject: subject(d.name), Consumer: consumerName(d.name), Contract: d.contract,
 		Policy: d.policy, Provider: d.provider, HasLookup: d.lookup != nil, HasOrderGuard: d.entity != nil,
-		Local: d.apply != nil, HasSteps: d.steps != nil}, nil
+		Local: d.apply != nil, HasSteps: d.steps != nil,
+		UsableKey: d.provider.usableKey(d.policy.Deadline), LongestDelay: d.policy.longestDelay(d.provider)}, nil
 }

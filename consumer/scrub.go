@@ -172,13 +172,8 @@ func lastUserByte(address string, query int) int {
 func scrubEmails(s string) string {
 	r := replacing{in: s}
 	for i := 0; i < len(s); i++ {
-		width := 0
-		switch {
-		case s[i] == '@':
-			width = 1
-		case strings.HasPrefix(s[i:], "%40"):
-			width = 3
-		default:
+		width := atWidth(s[i:])
+		if width == 0 {
 			continue
 		}
 		from := i
@@ -193,6 +188,16 @@ func scrubEmails(s string) string {
 		}
 	}
 	return r.String()
+}
+
+// atWidth is the length of an @ that s begins with, plain or escaped.
+func atWidth(s string) int {
+	for _, at := range []string{"@", "%40"} {
+		if strings.HasPrefix(s, at) {
+			return len(at)
+		}
+	}
+	return 0
 }
 
 // Card numbers have 13 to 19 digits (ISO/IEC 7812).

@@ -114,7 +114,7 @@ func TestScrubbedErrors(t *testing.T) {
 	if _, err := contain(func() (int, error) { return 0, cause }); errorClassOf(err) != "unknown" {
 		t.Errorf("class %s", errorClassOf(err))
 	}
-	if plain := errors.New("nothing in it"); scrubError(plain) != plain {
+	if plain := errors.New("nothing in it"); scrubError(plain) != plain { //nolint:errorlint // the very same
 		t.Error("an error with nothing in it was wrapped")
 	}
 	half := errors.New(strings.Repeat("x", maxErrorText-30) + " 4111111111111111")

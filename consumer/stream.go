@@ -154,16 +154,12 @@ func (e *Engine) findOrCreate(ctx context.Context, k *kind) (jetstream.Consumer,
 
 // adopt checks what the server really does. What breaks safety is fatal; the rest is said once.
 func (e *Engine) adopt(ctx context.Context, k *kind, c jetstream.ConsumerConfig) error {
-	if wrong := unsafeConsumer(k.name, c, e.config.AckWait); wrong != "" {
-		return &fatalError{fmt.Errorf("consumer %s of kind %s %s", c.Durable, k.name, wrong)}
-	}
-	if c.MaxDeliver > 0 {
-		e.log.WarnContext(ctx, "consumer gives messages up after a number of deliveries; set MaxDeliver to -1",
-			"kind", k.name, "max_deliver", c.MaxDeliver)
-	}
-	if c.MaxAckPending > 0 && c.MaxAckPending < 4*e.config.Slots {
-		e.log.WarnContext(ctx, "consumer allows few messages in flight; delayed ones count, so it may stall",
-			"kind", k.name, "max_ack_pending", c.MaxAckPending)
+	for _, f := range ConsumerFaults(k.name, c, e.config) {
+		if f.Unsafe {
+			return &fatalError{fmt.Errorf("consumer %s of kind %s %s", c.Durable, k.name, f.What)}
+		}
+		e.log.WarnContext(ctx, "consumer is not as it should be", "kind", k.name, "setting", f.Setting, "found", f.Found, "wanted", f.Wanted,
+			"what", f.What, "do", f.Do)
 	}
 	k.setAckWait(c.AckWait)
 	return nil

@@ -67,7 +67,7 @@ func root() *cli.Command {
 		Version: build.Read().Version,
 		Suggest: true,
 		Commands: append([]*cli.Command{
-			workCommand(), publishCommand(), cloudEventsCommand(), tasksCommand(), recoverCommand(), driftCommand(), refusalsCommand(), archiveCommand(),
+			workCommand(), publishCommand(), cloudEventsCommand(), tasksCommand(), recoverCommand(), driftCommand(), doctorCommand(), refusalsCommand(), archiveCommand(),
 			outboxCommand(), kindsCommand(), pauseCommand(), resumeCommand(), alertsCommand(),
 			migrateCommand(), providerCommand(), versionCommand(),
 		}, optional...),

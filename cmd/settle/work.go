@@ -21,6 +21,8 @@ func workCommand() *cli.Command {
 jobs get --drain-timeout, and the exit code is 0. The second one ends the process at once; whatever was under
 way then is taken up by another worker.
 
+It looks at settings and servers first, as settle doctor does: an error ends it with 2, warnings are logged.
+
 Traces go where the OTEL_EXPORTER_OTLP_* variables say. --http-addr shows metrics to Prometheus; they are also sent over
 OTLP where OTEL_METRICS_EXPORTER is otlp.`,
 		Flags:  workFlags(),
@@ -93,6 +95,9 @@ func connectAndRun(ctx context.Context, cmd *cli.Command, config consumer.Config
 	defer conn.Close()
 	js, err := openJetStream(conn)
 	if err != nil {
+		return err
+	}
+	if err := examineStart(ctx, cmd, pool, js, config, kinds); err != nil {
 		return err
 	}
 	config.Notify = alerts.notifier(conn, log)

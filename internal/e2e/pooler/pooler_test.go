@@ -34,6 +34,9 @@ func TestD21Pooler(t *testing.T) {
 				t.Errorf("the worker had %d sessions; the pooler has two", sessions)
 			}
 			for line := range strings.Lines(worker.Output()) {
+				if strings.Contains(line, "see settle doctor") {
+					continue // one broker, and a database without fsync
+				}
 				// A level, or what the server answers. The bare words stand in random ids now and then.
 				if strings.Contains(line, `"level":"WARN"`) || strings.Contains(line, `"level":"ERROR"`) || strings.Contains(line, "SQLSTATE") {
 					t.Errorf("the worker complains: %s", line)
