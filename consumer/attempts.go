@@ -251,6 +251,7 @@ func (a *attempt) saveExternalID(ctx context.Context, id string) (err error) {
 		return nil
 	}
 	a.labelID(id)
+	a.learntID.Store(&id)
 	ctx, span := a.engine.start(ctx, spanSaveExternalID)
 	defer func() { endSpan(span, err) }()
 	err = a.engine.store.SaveExternalID(context.WithoutCancel(ctx), a.task.Fence, id, a.trace)

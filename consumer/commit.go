@@ -190,6 +190,9 @@ func (a *attempt) externalID(result any) (string, error) {
 		return "", err
 	}
 	id, _ = cleanText([]byte(id), maxExternalID)
+	if id != "" {
+		a.learntID.Store(&id)
+	}
 	return id, nil
 }
 

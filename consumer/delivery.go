@@ -36,6 +36,8 @@ type delivery struct {
 	log  *slog.Logger
 	key  string          // once it is known
 	task *idemstore.Task // of the attempt
+
+	learntID atomic.Pointer[string] // the provider's id of the effect, once the attempt brings one
 }
 
 func (e *Engine) newDelivery(k *kind) *delivery {
@@ -168,7 +170,7 @@ func (d *delivery) answer(ctx context.Context, c idemstore.Claimed) settlement {
 		d.alert(c)
 	}
 	d.log.Log(ctx, level, "answered from the row", "task", c.Task.TaskID, "found", string(c.Found),
-		"status", string(c.Task.Status), "attempt", c.Task.Attempt, "external_id", c.Task.ExternalID,
+		"status", string(c.Task.Status), "attempt", c.Task.Attempt, "provider_key", c.Task.ProviderKey, "external_id", c.Task.ExternalID,
 		"settle", a.verb.String(), "delay", wait)
 	if c.Found == idemstore.Busy && d.waitsForAnswer() {
 		wait = min(wait, d.kind.policy.delay(waitShort, counts{jitter: rand.Float64()}))

@@ -3,6 +3,9 @@ package consumer
 import (
 	"context"
 	"log/slog"
+	"slices"
+
+	"go.opentelemetry.io/otel/trace"
 )
 
 // journal is the log handler of one delivery. It adds what is known about the delivery to the lines that are written,
@@ -12,9 +15,18 @@ type journal struct {
 	delivery     *delivery
 }
 
-// Handle adds what is known by now.
+// Handle adds what is known by now and what the line does not say itself. A line that is written elsewhere, by the
+// heartbeat, belongs to the trace of its delivery as well.
 func (j journal) Handle(ctx context.Context, r slog.Record) error {
-	return j.Handler.WithAttrs(j.delivery.known()).Handle(ctx, r)
+	if span := j.delivery.span; span != nil && !trace.SpanContextFromContext(ctx).IsValid() {
+		ctx = trace.ContextWithSpan(ctx, span)
+	}
+	known := j.delivery.known()
+	r.Attrs(func(a slog.Attr) bool {
+		known = slices.DeleteFunc(known, func(k slog.Attr) bool { return k.Key == a.Key })
+		return true
+	})
+	return j.Handler.WithAttrs(known).Handle(ctx, r)
 }
 
 // WithAttrs keeps the delivery.
@@ -42,7 +54,21 @@ func (d *delivery) known() []slog.Attr {
 	if t := d.task; t != nil {
 		out = append(out, slog.Int64("task", t.TaskID), slog.Int("attempt", t.Attempt), slog.String("provider_key", t.ProviderKey))
 	}
+	if id := d.effectID(); id != "" {
+		out = append(out, slog.String("external_id", id))
+	}
 	return out
+}
+
+// effectID is the provider's id of the effect, as far as this delivery knows it.
+func (d *delivery) effectID() string {
+	switch id := d.learntID.Load(); {
+	case id != nil:
+		return *id
+	case d.task != nil:
+		return d.task.ExternalID
+	}
+	return ""
 }
 
 // textual is the log handler below all of an engine's lines: errors are logged by their errorText, because those of handlers
