@@ -117,6 +117,9 @@ func TestScrubbedErrors(t *testing.T) {
 	if plain := errors.New("nothing in it"); scrubError(plain) != plain { //nolint:errorlint // the very same
 		t.Error("an error with nothing in it was wrapped")
 	}
+	if _, err := (&definition{key: func(any) (string, error) { return "", cause }}).keyOf(nil); err.Error() != "bad_key: no card [card]" {
+		t.Errorf("a publisher is told %v", err)
+	}
 	half := errors.New(strings.Repeat("x", maxErrorText-30) + " 4111111111111111")
 	if text := errorText(half); strings.Contains(text, "41111") {
 		t.Errorf("cut before it was scrubbed: %q", text[len(text)-40:])
