@@ -356,15 +356,6 @@ func (a *attempt) marked(d decision, asked time.Duration) decision {
 	return d
 }
 
-// errorText is an error as it may be stored and logged: scrubbed, bounded and clean.
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	text, _ := cleanText([]byte(scrub(err.Error())), maxErrorText)
-	return text
-}
-
 // errorClassOf names the kind of an error for filters.
 func errorClassOf(err error) string {
 	var p *panicError

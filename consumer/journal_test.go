@@ -110,7 +110,9 @@ func TestLogLinesFromElsewhere(t *testing.T) {
 	tracer := sdk.NewTracerProvider().Tracer("test")
 	e := &Engine{log: textualLog(telemetry.Logger(&out, false, slog.LevelInfo))}
 	d := e.newDelivery(&kind{definition: &definition{name: "test.pay"}})
-	_, d.span = tracer.Start(t.Context(), "delivery")
+	_, span := tracer.Start(t.Context(), "delivery")
+	defer span.End()
+	d.span = span
 	d.key, d.task = "pay_1", &idemstore.Task{Fence: idemstore.Fence{TaskID: 7, Attempt: 2}, ProviderKey: "pay_1", ExternalID: "ch_1"}
 	d.log.WarnContext(t.Context(), "lease lost")
 	id := "ch_2"

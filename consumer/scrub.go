@@ -34,6 +34,15 @@ func scrub(s string) string {
 	return scrubCards(s)
 }
 
+// errorText is an error as it may be stored and logged: scrubbed, bounded and clean.
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	text, _ := cleanText([]byte(scrub(err.Error())), maxErrorText)
+	return text
+}
+
 // scrubbedError is an error whose text was not fit to be shown.
 type scrubbedError struct {
 	text string

@@ -32,7 +32,9 @@ func TestNothingSecretLeavesAHandler(t *testing.T) {
 		}
 		return key(j)
 	}
-	b.kind.Lookup = func(context.Context, *Attempt[payJob]) (paid, Verdict, error) { return paid{}, CannotTell, errors.New(quoting) }
+	b.kind.Lookup = func(context.Context, *Attempt[payJob]) (paid, Verdict, error) {
+		return paid{}, CannotTell, errors.New(quoting)
+	}
 	b.kind.Perform = func(_ context.Context, a *Attempt[payJob]) (paid, error) {
 		switch a.Job.Note {
 		case "panic":
