@@ -62,10 +62,11 @@ func (d *delivery) applyNew(ctx context.Context, j job) settlement {
 	f := &first{delivery: d, ctx: ctx, job: j, claim: d.claimOf(ctx, j)}
 	sent := now()
 	did, err := d.kind.locals.do(ctx, f)
-	if cause, alone := isAlone(err); alone {
+	var alone *aloneError
+	if errors.As(err, &alone) {
 		limited, cancel := d.limitApply(ctx)
 		defer cancel()
-		did, err = f.applyAlone(limited, d.kind.applyLimit(), cause)
+		did, err = f.applyAlone(limited, d.kind.applyLimit(), alone.cause)
 	}
 	if did.saved.Status == "" {
 		d.task = nil // what the last run had claimed is rolled back

@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,8 +19,9 @@ type first struct {
 	ctx     context.Context //nolint:containedctx // of a delivery that waits until its group has ended
 	job     job
 	claim   idemstore.Claim
-	attempt *attempt      // of the last run
-	took    time.Duration // by its Apply
+	attempt *attempt        // of the last run
+	within  context.Context // its own
+	took    time.Duration   // by its Apply
 }
 
 // applied is what became of a first delivery. A zero saved means that the claim gave no attempt.
@@ -34,6 +34,8 @@ type applied struct {
 type aloneError struct{ cause error }
 
 func (e *aloneError) Error() string { return "the group was rolled back: " + e.cause.Error() }
+
+func (e *aloneError) Unwrap() error { return e.cause }
 
 // newLocals makes the group of a local kind's first deliveries.
 func (e *Engine) newLocals(k *kind) *group[*first, applied] {
@@ -84,23 +86,29 @@ func (e *Engine) applyFirsts(ctx context.Context, k *kind, firsts []*first) ([]o
 // workAll runs the jobs of a group in turn. All are held from the start: their messages must not go to somebody else
 // while one of them takes long.
 func (e *Engine) workAll(tx pgx.Tx, firsts []*first, found []idemstore.Claimed) (saves []idemstore.Save, err error) {
-	within := make([]context.Context, len(firsts))
-	for i, f := range firsts {
-		if found[i].Found == idemstore.Inserted {
-			var free func()
-			if within[i], free, err = f.hold(found[i]); err != nil {
-				return nil, err
-			}
-			defer free()
+	var held []func()
+	defer func() {
+		for _, free := range held {
+			free()
 		}
+	}()
+	for i, f := range firsts {
+		if found[i].Found != idemstore.Inserted {
+			continue
+		}
+		free, err := f.hold(found[i])
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, free)
 	}
 	for i, f := range firsts {
-		if within[i] == nil {
+		if found[i].Found != idemstore.Inserted {
 			continue
 		}
 		begins := now()
 		f.attempt.progress.Store(&begins) // its time runs from here
-		s, err := f.work(within[i], tx, found[i])
+		s, err := f.work(tx, found[i])
 		if err != nil {
 			return nil, err
 		}
@@ -110,24 +118,24 @@ func (e *Engine) workAll(tx pgx.Tx, firsts []*first, found []idemstore.Claimed) 
 }
 
 // hold begins the attempt of a first delivery. It lasts until free is called.
-func (f *first) hold(c idemstore.Claimed) (ctx context.Context, free func(), err error) {
-	ctx, f.attempt = f.newAttempt(f.ctx, c, now())
+func (f *first) hold(c idemstore.Claimed) (free func(), err error) {
+	f.within, f.attempt = f.newAttempt(f.ctx, c, now())
 	a := f.attempt
 	a.saving.Store(true)
 	if err := f.engine.hold(a); err != nil {
 		a.cancel(nil)
-		return nil, nil, err
+		return nil, err
 	}
-	return ctx, func() { f.engine.letGo(a); a.cancel(nil) }, nil
+	return func() { f.engine.letGo(a); a.cancel(nil) }, nil
 }
 
-func (f *first) work(ctx context.Context, tx pgx.Tx, c idemstore.Claimed) (idemstore.Save, error) {
+func (f *first) work(tx pgx.Tx, c idemstore.Claimed) (idemstore.Save, error) {
 	began := now()
 	defer func() { f.took = now().Sub(began) }()
 	if err := f.attempt.decode(c, f.job); err != nil {
 		return idemstore.Save{}, err
 	}
-	return f.attempt.work(ctx, tx)
+	return f.attempt.work(f.within, tx)
 }
 
 // applyNew runs a first delivery in a transaction of its own.
@@ -143,19 +151,10 @@ func (f *first) applyAlone(ctx context.Context, limit time.Duration, cause error
 }
 
 func (f *first) runAlone(tx pgx.Tx, c idemstore.Claimed) (idemstore.Save, error) {
-	ctx, free, err := f.hold(c)
+	free, err := f.hold(c)
 	if err != nil {
 		return idemstore.Save{}, err
 	}
 	defer free()
-	return f.work(ctx, tx, c)
-}
-
-// isAlone reports whether a job has to run by itself, and why.
-func isAlone(err error) (cause error, alone bool) {
-	var e *aloneError
-	if errors.As(err, &e) {
-		return e.cause, true
-	}
-	return nil, false
+	return f.work(tx, c)
 }

@@ -134,7 +134,7 @@ func endSpan(span trace.Span, err error) {
 			attrs = append(attrs, attribute.String("exception.stacktrace", string(p.stack)))
 		}
 		span.SetAttributes(attribute.String(attrErrorType, spanErrorType(err)))
-		span.RecordError(err, trace.WithAttributes(attrs...))
+		span.RecordError(scrubError(err), trace.WithAttributes(attrs...))
 		span.SetStatus(codes.Error, errorText(err))
 	}
 	span.End()
