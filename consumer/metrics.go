@@ -69,6 +69,9 @@ type kindMeters struct {
 	claim, perform, save, ack, through timer
 }
 
+// unmeasured are the series of a kind that nobody looks at: a command is over before it could be.
+var unmeasured = &kindMeters{}
+
 // found counts what a claim found, for a delivery or without one.
 func (m *kindMeters) found(f idemstore.Found, delivered bool) {
 	m.attempts[f].one()

@@ -35,9 +35,9 @@ func NewOperator(pool *pgxpool.Pool, c Config, kinds ...Definition) (*Operator, 
 		return nil, errors.New("consumer: NewOperator needs a pool")
 	}
 	o := &Operator{kinds: map[string]*kind{}, engine: &Engine{config: c, pool: pool, store: idemstore.New(pool, c.Lease),
-		log: textualLog(c.Logger), tracer: c.TracerProvider.Tracer(scopeName), alarm: newAlarm()}}
+		log: textualLog(c.Logger), tracer: c.TracerProvider.Tracer(scopeName), meters: &meters{off: true}, alarm: newAlarm()}}
 	for _, d := range defs {
-		k := &kind{definition: d}
+		k := &kind{definition: d, meters: unmeasured}
 		o.kinds[d.name], o.engine.kinds = k, append(o.engine.kinds, k)
 	}
 	o.engine.addRemotes() // without breakers and caps: a person asks about one task

@@ -275,20 +275,16 @@ func TestD22NobodyWaitsForTheArchive(t *testing.T) {
 	release := hold(t, b.pool, `select pg_advisory_xact_lock(1)`)
 	archiving := async(func() (idemstore.Archived, error) { return b.Archive(t.Context(), idemstore.Slice{}) })
 	b.awaitWaiting(t, 1)
-	// Whether the claim gets tired first, or the server of the archive's statement, it comes back before the archive does.
+	// The claim comes back although the archive can do nothing: the claim gets tired first, or the server does of the
+	// archive's statement.
 	if got := b.claim(t, claimOf("held")); got.Found != idemstore.Locked && got.Found != idemstore.Final {
 		t.Errorf("a claim found %q", got.Found)
 	}
 	b.expect(t, idemstore.Final, claimOf("free"))
 	b.expect(t, idemstore.Inserted, claimOf("new"))
-	select {
-	case r := <-archiving:
-		t.Errorf("the archive came back first (%v)", r.err)
-		return
-	default:
-	}
-	if r := <-archiving; state(r.err) != "57014" {
-		t.Errorf("the archive ended with %v, want to be cut short", r.err)
+	// Cut short once, it tries again; if the claim has the row just then, it passes it over.
+	if r := <-archiving; state(r.err) != "57014" && (r.err != nil || r.value.Tasks != 0) {
+		t.Errorf("the archive ended with %+v, %v; want to be cut short", r.value, r.err)
 	}
 	release()
 	if got, _ := b.archiveAll(t, idemstore.Slice{}); got.Tasks != 1 {
