@@ -8,6 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/rig"
 )
 
 // unready waits until an engine says that it does not serve, and why.
@@ -158,6 +161,28 @@ func TestAWorkerThatCannotRenewIsNotReady(t *testing.T) {
 	if m.series()["settle_heartbeat_failures_total{clock=lease}"] < 1 {
 		t.Errorf("not counted: %v", m.series())
 	}
+}
+
+// D-07: heartbeats that the broker does not hear are counted, though they could be written.
+func TestHeartbeatsThatTheBrokerDoesNotHearAreCounted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	m := b.measured()
+	proxy := rig.NewNATSProxy(t, b.js.Conn().ConnectedUrl())
+	b.js = connectThrough(t, proxy)
+	entered, release := b.pay.hold()
+	b.kind.Policy.Deadline = time.Minute
+	b.run()
+	b.publish(plainJob)
+	await(t, entered, "the job begins")
+	proxy.PauseClientToServer()
+	lost := func() bool { return m.series()["settle_heartbeat_failures_total{clock=ack_wait}"] >= 1 }
+	if !eventually(t, 20*time.Second, lost) {
+		t.Errorf("not counted: %v", m.series())
+	}
+	proxy.Resume()
+	release()
+	b.awaitStatus("pay_1", idemstore.Finished)
 }
 
 func TestABridgeIsReadyWhileItTakesEvents(t *testing.T) {
