@@ -32,10 +32,10 @@ func says(t *testing.T, what string, err error, texts ...string) {
 func TestConfigZeroMeansDefaults(t *testing.T) {
 	t.Parallel()
 	c := Config{}.withDefaults()
-	if c.Logger == nil || c.TracerProvider == nil {
-		t.Error("no logger or no tracer")
+	if c.Logger == nil || c.TracerProvider == nil || c.MeterProvider == nil {
+		t.Error("no logger, tracer or meters")
 	}
-	c.Logger, c.TracerProvider = nil, nil
+	c.Logger, c.TracerProvider, c.MeterProvider = nil, nil, nil
 	if !reflect.DeepEqual(c, Defaults()) {
 		t.Errorf("zero means %+v, the defaults are %+v", c, Defaults())
 	}

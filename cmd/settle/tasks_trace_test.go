@@ -26,15 +26,25 @@ func publishOne(t *testing.T, env map[string]string, body string) {
 func TestTraceDrawsARealStory(t *testing.T) {
 	t.Parallel()
 	env := servers(t)
-	env["SETTLE_MAX_FAILURES"], env["SETTLE_PROVIDER_TIMEOUT"], env["SETTLE_RECOVER_EVERY"] = "1", "500ms", "100ms"
+	env["SETTLE_MAX_FAILURES"], env["SETTLE_PROVIDER_TIMEOUT"] = "1", "500ms"
 	put(t, env["SETTLE_PROVIDER_URL"]+"/faults", `[{"count": 1, "delay-after": "1m"}]`)
-	worker := start(t, env, "work")
-	worker.await(`"msg":"serving"`)
-
+	work := func(recover string) (stop func()) {
+		env["SETTLE_RECOVER_EVERY"] = recover
+		worker := start(t, env, "work")
+		worker.await(`"msg":"serving"`)
+		return func() {
+			worker.signal(os.Interrupt)
+			if code := worker.exit(); code != exitDone {
+				t.Errorf("work: exit %d", code)
+			}
+		}
+	}
+	stop := work("1h") // or it asks by itself what became of a charge whose budget is used up
 	publishOne(t, env, charge(18452))
 	awaitTask(t, env["DATABASE_URL"], "payment.charge", "order_18452", "needs_review")
 	publishOne(t, env, strings.Replace(charge(18452), "12.50", "13.50", 1))
 	awaitRow(t, env["DATABASE_URL"], `settle.refusals where reason = 'conflict'`)
+	stop()
 	by := []string{"--actor", "anna", "payment.charge/order_18452", "--reason"}
 	act := func(verb, reason string) {
 		t.Helper()
@@ -49,11 +59,9 @@ func TestTraceDrawsARealStory(t *testing.T) {
 		update settle.refusals set at = at - interval '76 hours';
 		update settle.task_events set at = at - interval '76 hours'`)
 	act("retry", "the provider is well again")
+	stop = work("100ms")
 	awaitTask(t, env["DATABASE_URL"], "payment.charge", "order_18452", "finished")
-	worker.signal(os.Interrupt)
-	if code := worker.exit(); code != exitDone {
-		t.Errorf("work: exit %d", code)
-	}
+	stop()
 
 	code, out, errOut := runSettle(t, env, nil, "tasks", "trace", "1")
 	if code != exitDone || errOut != "" {
