@@ -90,7 +90,7 @@ func (a *attempt) decode(c idemstore.Claimed, j job) error {
 func (d *delivery) newAttempt(ctx context.Context, c idemstore.Claimed, sent time.Time) (context.Context, *attempt) {
 	a := &attempt{delivery: d, task: c.Task, age: c.Age, claimed: sent, known: now(), trace: traceparent(ctx),
 		kept: spanContextOf(c.PreviousTrace).IsSampled()}
-	d.task = &a.task
+	d.task.Store(&a.task)
 	end := sent.Add(d.engine.config.Lease)
 	a.leaseEnd.Store(&end)
 	ctx, a.cancel = context.WithCancelCause(ctx)

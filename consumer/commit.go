@@ -218,7 +218,7 @@ func (a *attempt) addWrites(s *idemstore.Save, c conclusion) error {
 		if err != nil {
 			return fmt.Errorf("encode event %s: %w", x.subject, err)
 		}
-		s.Emits = append(s.Emits, idemstore.Emit{Subject: x.subject, Key: x.key, Payload: payload, Trace: a.trace})
+		s.Emits = append(s.Emits, idemstore.Emit{Subject: x.subject, Key: x.key, Payload: payload, Trace: s.Trace})
 	}
 	return nil
 }

@@ -34,8 +34,8 @@ type delivery struct {
 	handlers  sync.WaitGroup // handler calls that have not returned
 
 	log  *slog.Logger
-	key  string          // once it is known
-	task *idemstore.Task // of the attempt
+	key  string                         // once it is known
+	task atomic.Pointer[idemstore.Task] // of the attempt; the heartbeat reads it for its lines
 
 	learntID atomic.Pointer[string] // the provider's id of the effect, once the attempt brings one
 }

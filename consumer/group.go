@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +23,7 @@ type group[Q, A any] struct {
 	run      func(context.Context, []Q) []outcomeOf[A] // answers in the order of the requests
 	bounds   func() (limit, lanes int)                 // requests per group, groups in flight; at least 1 of each
 	ample    time.Duration                             // for one group, its members' single runs included
-	patience time.Duration                             // of a request, for its group to begin and to end; 0: without end
+	patience time.Duration                             // of a request, for its group to begin and to end
 
 	late  time.Duration // after which a group's lane is no longer counted, and slow is told; 0: never
 	slow  func([]Q)
@@ -54,11 +55,13 @@ const (
 	groupLanes = 2
 )
 
+var errPatience = fmt.Errorf("the group does not end: %w", context.DeadlineExceeded)
+
 // fixed are bounds that do not change.
 func fixed(limit, lanes int) func() (int, int) { return func() (int, int) { return limit, lanes } }
 
 // do runs a request with whatever else is waiting. When ctx ends first, or patience does, nobody knows what became of
-// it. Without patience it returns when its group has ended, whatever happens to ctx.
+// it.
 func (g *group[Q, A]) do(ctx context.Context, request Q) (A, error) {
 	m := &member[Q, A]{request: request, key: g.key(request), done: make(chan struct{})}
 	g.mu.Lock()
@@ -66,10 +69,6 @@ func (g *group[Q, A]) do(ctx context.Context, request Q) (A, error) {
 	_, lanes := g.bounds()
 	g.start(context.WithoutCancel(ctx), lanes)
 	g.mu.Unlock()
-	if g.patience == 0 {
-		<-m.done
-		return m.outcome.answer, m.outcome.err
-	}
 	limit := time.NewTimer(g.patience) // a context with a timeout costs five times as much
 	defer limit.Stop()
 	var none A
@@ -79,7 +78,7 @@ func (g *group[Q, A]) do(ctx context.Context, request Q) (A, error) {
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
 	case <-limit.C:
-		return none, context.DeadlineExceeded
+		return none, errPatience
 	}
 }
 

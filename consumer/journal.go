@@ -51,7 +51,7 @@ func (d *delivery) known() []slog.Attr {
 	if d.key != "" {
 		out = append(out, slog.String("key", d.key))
 	}
-	if t := d.task; t != nil {
+	if t := d.task.Load(); t != nil {
 		out = append(out, slog.Int64("task", t.TaskID), slog.Int("attempt", t.Attempt), slog.String("provider_key", t.ProviderKey))
 	}
 	if id := d.effectID(); id != "" {
@@ -62,11 +62,11 @@ func (d *delivery) known() []slog.Attr {
 
 // effectID is the provider's id of the effect, as far as this delivery knows it.
 func (d *delivery) effectID() string {
-	switch id := d.learntID.Load(); {
-	case id != nil:
+	if id := d.learntID.Load(); id != nil {
 		return *id
-	case d.task != nil:
-		return d.task.ExternalID
+	}
+	if t := d.task.Load(); t != nil {
+		return t.ExternalID
 	}
 	return ""
 }

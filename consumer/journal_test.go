@@ -113,7 +113,8 @@ func TestLogLinesFromElsewhere(t *testing.T) {
 	_, span := tracer.Start(t.Context(), "delivery")
 	defer span.End()
 	d.span = span
-	d.key, d.task = "pay_1", &idemstore.Task{Fence: idemstore.Fence{TaskID: 7, Attempt: 2}, ProviderKey: "pay_1", ExternalID: "ch_1"}
+	d.key = "pay_1"
+	d.task.Store(&idemstore.Task{Fence: idemstore.Fence{TaskID: 7, Attempt: 2}, ProviderKey: "pay_1", ExternalID: "ch_1"})
 	d.log.WarnContext(t.Context(), "lease lost")
 	id := "ch_2"
 	d.learntID.Store(&id)

@@ -61,20 +61,18 @@ func (k LocalKind[J, R]) define() (*definition, error) {
 func (d *delivery) applyNew(ctx context.Context, j job) settlement {
 	f := &first{delivery: d, ctx: ctx, job: j, claim: d.claimOf(ctx, j)}
 	sent := now()
-	did, err := d.kind.locals.do(ctx, f)
+	did, err := d.kind.locals.do(context.WithoutCancel(ctx), f)
 	var alone *aloneError
-	if errors.As(err, &alone) {
-		limited, cancel := d.limitApply(ctx)
-		defer cancel()
-		did, err = f.applyAlone(limited, d.kind.applyLimit(), alone.cause)
+	if errors.As(err, &alone) || errors.Is(err, errPatience) {
+		did, err = f.applyAlone(err)
 	}
 	if did.saved.Status == "" {
-		d.task = nil // what the last run had claimed is rolled back
+		d.task.Store(nil) // what the last run had claimed is rolled back
 	}
 	var failed *idemstore.WorkError
 	switch {
 	case errors.As(err, &failed):
-		return d.rolledBack(ctx, j, f.attempt.brought(failed.Err))
+		return d.rolledBack(ctx, j, did.attempt.brought(failed.Err))
 	case err != nil:
 		return d.notClaimed(ctx, err)
 	case did.found.Found == idemstore.Taken:
@@ -84,7 +82,7 @@ func (d *delivery) applyNew(ctx context.Context, j job) settlement {
 	}
 	d.describe(did.found)
 	linkTo(d.span, did.found.PreviousTrace)
-	return f.attempt.applied(ctx, did.saved)
+	return did.attempt.applied(ctx, did.saved)
 }
 
 // limitApply detaches from ctx, which a drain cancels in the middle of a commit, and bounds what is left.

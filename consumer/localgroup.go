@@ -2,6 +2,9 @@ package consumer
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,18 +19,27 @@ import (
 // first is a local job on its first delivery.
 type first struct {
 	*delivery
-	ctx     context.Context //nolint:containedctx // of a delivery that waits until its group has ended
-	job     job
-	claim   idemstore.Claim
-	attempt *attempt        // of the last run
-	within  context.Context // its own
+	ctx   context.Context //nolint:containedctx // of a delivery that waits until its group has ended
+	job   job
+	claim idemstore.Claim
+	begun atomic.Bool
+}
+
+// firstRun is one run of it, in a group or alone.
+type firstRun struct {
+	*first
+	sent    time.Time
+	claimed idemstore.Claimed
+	attempt *attempt
+	within  context.Context //nolint:containedctx // of the attempt
 	took    time.Duration   // by its Apply
 }
 
 // applied is what became of a first delivery. A zero saved means that the claim gave no attempt.
 type applied struct {
-	found idemstore.Claimed
-	saved idemstore.Saved
+	found   idemstore.Claimed
+	saved   idemstore.Saved
+	attempt *attempt // of the last run
 }
 
 // aloneError sends the members of a group that was rolled back to run by themselves.
@@ -37,19 +49,27 @@ func (e *aloneError) Error() string { return "the group was rolled back: " + e.c
 
 func (e *aloneError) Unwrap() error { return e.cause }
 
-// newLocals makes the group of a local kind's first deliveries.
+// errTakesLong ends a group whose jobs turn out to be slow: alone they run at the same time.
+var errTakesLong = errors.New("the jobs of the group take long")
+
+// newLocals makes the group of a local kind's first deliveries. Patience ends where a job neither reruns nor heeds its
+// context: that must not keep the others of its group for ever.
 func (e *Engine) newLocals(k *kind) *group[*first, applied] {
-	size := newSizing(e.config.Slots)
+	size, ample := newSizing(e.config.Slots), k.applyLimit()+saveTimeout
 	return &group[*first, applied]{
 		key:    func(f *first) string { return f.claim.Key },
 		bounds: size.bounds,
-		ample:  k.applyLimit() + saveTimeout,
-		late:   sizeLate,
-		sizes:  e.meters.timer(metricGroup, groupSizes, "apply"),
-		slow:   func(firsts []*first) { size.learn(len(firsts), sizeLate, true) },
+		ample:  ample, patience: 2 * ample,
+		late: sizeLate,
+		slow: func(firsts []*first) {
+			if slices.ContainsFunc(firsts, func(f *first) bool { return f.begun.Load() }) { // else it waits for a connection
+				size.learn(len(firsts), sizeLate, true)
+			}
+		},
+		sizes: e.meters.timer(metricGroup, groupSizes, "apply"),
 		run: func(ctx context.Context, firsts []*first) []outcomeOf[applied] {
-			out, err := e.applyFirsts(ctx, k, firsts)
-			size.saw(firsts, err == nil)
+			out, took, err := e.applyFirsts(ctx, k, firsts)
+			size.learn(len(firsts), took, err == nil)
 			return out
 		},
 	}
@@ -58,57 +78,62 @@ func (e *Engine) newLocals(k *kind) *group[*first, applied] {
 // applyLimit is how long the server lets a local job's session stand still.
 func (k *kind) applyLimit() time.Duration { return k.policy.Deadline + handlerGrace }
 
-// applyFirsts runs first deliveries in one transaction.
-func (e *Engine) applyFirsts(ctx context.Context, k *kind, firsts []*first) ([]outcomeOf[applied], error) {
+// applyFirsts runs first deliveries in one transaction, and says how long their Applies took.
+func (e *Engine) applyFirsts(ctx context.Context, k *kind, firsts []*first) (out []outcomeOf[applied], took time.Duration, err error) {
 	if len(firsts) == 1 {
-		out, err := firsts[0].applyNew(ctx, k.applyLimit())
-		return []outcomeOf[applied]{{out, err}}, err
+		x := firsts[0].newRun()
+		found, saved, err := e.store.ApplyNew(ctx, x.claim, k.applyLimit(), x.alone)
+		return []outcomeOf[applied]{{applied{found, saved, x.attempt}, err}}, x.took, err
 	}
-	out := make([]outcomeOf[applied], len(firsts))
-	claims := make([]idemstore.Claim, len(firsts))
+	runs, claims := make([]*firstRun, len(firsts)), make([]idemstore.Claim, len(firsts))
 	for i, f := range firsts {
-		claims[i] = f.claim
+		runs[i], claims[i] = f.newRun(), f.claim
 	}
 	found, saved, err := e.store.ApplyGroup(ctx, claims, k.applyLimit(),
 		func(tx pgx.Tx, found []idemstore.Claimed) ([]idemstore.Save, error) {
-			return e.workAll(tx, firsts, found)
+			return workAll(ctx, tx, runs, found)
 		})
-	for i := range out {
+	out = make([]outcomeOf[applied], len(firsts))
+	for i, x := range runs {
+		took += x.took
 		if err != nil {
 			out[i].err = &aloneError{err}
 		} else {
-			out[i].answer = applied{found[i], saved[i]}
+			out[i].answer = applied{found[i], saved[i], x.attempt}
 		}
 	}
-	return out, err
+	return out, took, err
 }
 
 // workAll runs the jobs of a group in turn. All are held from the start: their messages must not go to somebody else
 // while one of them takes long.
-func (e *Engine) workAll(tx pgx.Tx, firsts []*first, found []idemstore.Claimed) (saves []idemstore.Save, err error) {
-	var held []func()
+func workAll(ctx context.Context, tx pgx.Tx, runs []*firstRun, found []idemstore.Claimed) (saves []idemstore.Save, err error) {
+	var held []*firstRun
 	defer func() {
-		for _, free := range held {
-			free()
+		for _, x := range held {
+			x.free()
 		}
 	}()
-	for i, f := range firsts {
+	for i, x := range runs {
 		if found[i].Found != idemstore.Inserted {
 			continue
 		}
-		free, err := f.hold(found[i])
-		if err != nil {
+		if err := x.hold(found[i]); err != nil {
 			return nil, err
 		}
-		held = append(held, free)
+		held = append(held, x)
 	}
-	for i, f := range firsts {
-		if found[i].Found != idemstore.Inserted {
-			continue
+	began := now()
+	for n, x := range held {
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case n > 0 && now().Sub(began) > sizeTooLong:
+			return nil, errTakesLong
 		}
 		begins := now()
-		f.attempt.progress.Store(&begins) // its time runs from here
-		s, err := f.work(tx, found[i])
+		x.attempt.progress.Store(&begins) // its time runs from here
+		s, err := x.work(tx)
 		if err != nil {
 			return nil, err
 		}
@@ -117,44 +142,54 @@ func (e *Engine) workAll(tx pgx.Tx, firsts []*first, found []idemstore.Claimed) 
 	return saves, nil
 }
 
-// hold begins the attempt of a first delivery. It lasts until free is called.
-func (f *first) hold(c idemstore.Claimed) (free func(), err error) {
-	f.within, f.attempt = f.newAttempt(f.ctx, c, now())
-	a := f.attempt
-	a.saving.Store(true)
-	if err := f.engine.hold(a); err != nil {
-		a.cancel(nil)
-		return nil, err
-	}
-	return func() { f.engine.letGo(a); a.cancel(nil) }, nil
-}
+func (f *first) newRun() *firstRun { return &firstRun{first: f, sent: now()} }
 
-func (f *first) work(tx pgx.Tx, c idemstore.Claimed) (idemstore.Save, error) {
-	began := now()
-	defer func() { f.took = now().Sub(began) }()
-	if err := f.attempt.decode(c, f.job); err != nil {
+// alone is a run in a transaction of its own. All repetitions of it together have the time of one job.
+func (x *firstRun) alone(tx pgx.Tx, c idemstore.Claimed) (idemstore.Save, error) {
+	if err := x.hold(c); err != nil {
 		return idemstore.Save{}, err
 	}
-	return f.attempt.work(f.within, tx)
+	defer x.free()
+	return x.work(tx)
 }
 
-// applyNew runs a first delivery in a transaction of its own.
-func (f *first) applyNew(ctx context.Context, limit time.Duration) (applied, error) {
-	found, saved, err := f.engine.store.ApplyNew(ctx, f.claim, limit, f.runAlone)
-	return applied{found, saved}, err
-}
-
-// applyAlone is applyNew after a group that failed.
-func (f *first) applyAlone(ctx context.Context, limit time.Duration, cause error) (applied, error) {
-	found, saved, err := f.engine.store.ApplyAlone(ctx, f.claim, limit, f.runAlone, cause)
-	return applied{found, saved}, err
-}
-
-func (f *first) runAlone(tx pgx.Tx, c idemstore.Claimed) (idemstore.Save, error) {
-	free, err := f.hold(c)
+// hold begins the attempt of a run. It lasts until free is called.
+func (x *firstRun) hold(c idemstore.Claimed) error {
+	x.claimed = c
+	x.within, x.attempt = x.newAttempt(x.ctx, c, x.sent)
+	x.attempt.saving.Store(true)
+	err := x.engine.hold(x.attempt)
 	if err != nil {
+		x.attempt.cancel(nil)
+	}
+	return err
+}
+
+func (x *firstRun) free() {
+	x.engine.letGo(x.attempt)
+	x.attempt.cancel(nil)
+}
+
+func (x *firstRun) work(tx pgx.Tx) (idemstore.Save, error) {
+	x.begun.Store(true)
+	began := now()
+	defer func() { x.took = now().Sub(began) }()
+	if err := x.attempt.decode(x.claimed, x.job); err != nil {
 		return idemstore.Save{}, err
 	}
-	defer free()
-	return f.work(tx, c)
+	return x.attempt.work(x.within, tx)
+}
+
+// applyAlone runs a first delivery by itself, after a group of which only the cause is known.
+func (f *first) applyAlone(cause error) (applied, error) {
+	ctx, cancel := f.limitApply(f.ctx)
+	defer cancel()
+	x := f.newRun()
+	found, saved, err := f.engine.store.ApplyAlone(ctx, f.claim, f.kind.applyLimit(), x.alone, cause)
+	if saved.Status != "" && x.attempt == nil { // its group had committed it
+		_, x.attempt = f.newAttempt(f.ctx, found, x.sent)
+		x.attempt.cancel(nil)
+		x.attempt.stored = found.Task.Result
+	}
+	return applied{found, saved, x.attempt}, err
 }

@@ -20,6 +20,8 @@ type groupBench struct {
 	*localBench
 	does map[string]apply // by order; note where there is none
 	runs chan string      // the orders, as they run
+
+	patience time.Duration // of those that gather; 0: as it is
 }
 
 func newGroupBench(t *testing.T) *groupBench {
@@ -51,6 +53,7 @@ func (g *groupBench) gather(orders ...string) (stop func(), free func()) {
 	e := g.engine(g.local)
 	locals := e.kinds[0].locals
 	locals.late, locals.bounds = 0, fixed(groupLimit, groupLanes) // the lanes are not slow, they are kept busy
+	locals.patience = or(g.patience, locals.patience)
 	stop = g.runEngine(e)
 	g.t.Cleanup(free)
 	for _, lane := range []string{"lane1", "lane2"} {
@@ -293,4 +296,35 @@ func TestSlowLocalJobsHoldUpNobody(t *testing.T) {
 	}
 	free()
 	g.finished("slow0", "slow1")
+}
+
+// A group whose jobs turn out to be slow is given up after a second: alone they run at the same time.
+func TestAGroupThatTurnsSlowIsGivenUp(t *testing.T) {
+	t.Parallel()
+	g := newGroupBench(t)
+	g.conf.AckWait, g.conf.Policy.Deadline = time.Minute, time.Minute
+	g.does["a"] = sqlOf(`select pg_sleep(1.1)`)
+	_, free := g.gather("a", "b", "c")
+	free()
+	if n := g.finished("a", "b", "c"); n != 3 {
+		t.Errorf("%d transactions", n)
+	}
+	g.awaitSettled()
+	if n := g.deliveries(); n != 5 {
+		t.Errorf("%d deliveries of 5 messages", n)
+	}
+}
+
+// A job that never returns, whatever its context says, does not keep the others of its group.
+func TestAJobThatNeverReturnsKeepsNobody(t *testing.T) {
+	t.Parallel()
+	g := newGroupBench(t)
+	release := make(chan struct{})
+	stuck := sync.OnceFunc(func() { close(release) })
+	g.does["a"] = func(context.Context, pgx.Tx, *Attempt[payJob]) (paid, error) { <-release; return paid{}, nil }
+	g.patience = 2 * time.Second
+	_, free := g.gather("a", "b", "c")
+	t.Cleanup(stuck)
+	free()
+	g.finished("b", "c")
 }

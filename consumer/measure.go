@@ -143,20 +143,36 @@ func (e *Engine) showTable(w watcher) {
 		return
 	}
 	for _, k := range e.kinds {
-		open := c.Open[k.name]
-		w.see(metricBacklog, float64(open.Held), k.name, "in_flight")
-		w.see(metricBacklog, float64(open.Started.Count-open.Held), k.name, "waiting")
-		w.see(metricBacklog, float64(open.Unknown.Count), k.name, "unknown")
-		w.see(metricBacklog, float64(open.Parked.Count), k.name, "parked")
-		for status, s := range map[idemstore.Status]idemstore.Pile{idemstore.Started: open.Started, idemstore.Unknown: open.Unknown,
-			idemstore.NeedsReview: open.Parked} {
-			w.see(metricTasks, float64(s.Count), k.name, string(status))
-			w.see(metricAge, s.Oldest.Seconds(), k.name, string(status))
-		}
+		e.showTasks(w, k.name, c)
 	}
 	for stream, s := range map[string]idemstore.Pile{jobStream: c.OutboxJobs, eventStream: c.OutboxEvents} {
 		w.see(metricRows, float64(s.Count), stream)
 		w.see(metricLag, s.Oldest.Seconds(), stream)
+	}
+}
+
+// showTasks shows where the tasks of a kind stand. Of what a census that was cut short has not seen it says nothing: zero would
+// be a lie.
+func (e *Engine) showTasks(w watcher, kind string, c *idemstore.Census) {
+	open := c.Open[kind]
+	for _, x := range []struct {
+		status idemstore.Status
+		pile   idemstore.Pile
+		cut    bool
+		parts  map[string]int // of the backlog
+	}{
+		{idemstore.Started, open.Started, c.OpenCut, map[string]int{"in_flight": open.Held, "waiting": open.Started.Count - open.Held}},
+		{idemstore.Unknown, open.Unknown, c.OpenCut, map[string]int{"unknown": open.Unknown.Count}},
+		{idemstore.NeedsReview, open.Parked, c.ParkedCut, map[string]int{"parked": open.Parked.Count}},
+	} {
+		if x.cut && x.pile.Count == 0 {
+			continue
+		}
+		for part, n := range x.parts {
+			w.see(metricBacklog, float64(n), kind, part)
+		}
+		w.see(metricTasks, float64(x.pile.Count), kind, string(x.status))
+		w.see(metricAge, x.pile.Oldest.Seconds(), kind, string(x.status))
 	}
 }
 

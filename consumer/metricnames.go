@@ -105,7 +105,7 @@ var (
 var (
 	metricBacklog = gaugeOf("settle_backlog", "{job}", "jobs that are not done, each in one part: undelivered (in the stream), in_flight "+
 		"(an attempt holds it), waiting (nobody does), unknown (being checked with the provider), parked (waits for a person)", labelKind, "part")
-	metricTasks = gaugeOf("settle_tasks", "{task}", "tasks that are not over: started, unknown, needs_review. Counted up to 100,000", labelKind, labelStatus)
+	metricTasks = gaugeOf("settle_tasks", "{task}", "tasks that are not over: started, unknown, needs_review. Of all kinds together 100,000 are counted: beyond that it is a lower bound, and kinds that were not seen are left out", labelKind, labelStatus)
 	metricAge   = gaugeOf("settle_oldest_seconds", "s", "age of the oldest of them; 0 if there is none", labelKind, labelStatus)
 	metricRows  = gaugeOf("settle_outbox_rows", "{row}", "events and follow-up jobs that are not published. Counted up to 100,000", "stream")
 	metricLag   = gaugeOf("settle_outbox_oldest_seconds", "s", "age of the oldest of them; 0 if there is none", "stream")

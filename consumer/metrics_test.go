@@ -223,3 +223,29 @@ func TestCountingAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations for a job", n)
 	}
 }
+
+// Of what a census that was cut short has not seen nothing is said: a zero would be a lie.
+func TestACensusThatWasCutShort(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	m := b.measured()
+	e := b.engine(b.kind, b.other())
+	defer e.observe()()
+	seen := idemstore.OpenTasksOf{Started: idemstore.Pile{Count: 100_000, Oldest: time.Hour}, Held: 1}
+	e.measured.table.Store(&idemstore.Census{Open: map[string]idemstore.OpenTasksOf{"test.pay": seen}, OpenCut: true})
+	s := m.series()
+	if n := s["settle_tasks{kind=test.pay,status=started}"]; n != 100_000 || s["settle_backlog{kind=test.pay,part=waiting}"] != 99_999 {
+		t.Errorf("%v started tasks", n)
+	}
+	for name := range s {
+		for _, unseen := range []string{"settle_tasks{kind=test.other,status=started}", "settle_tasks{kind=test.other,status=unknown}",
+			"settle_backlog{kind=test.other,part=in_flight}", "settle_backlog{kind=test.other,part=waiting}"} {
+			if name == unseen {
+				t.Errorf("%s is there", name)
+			}
+		}
+	}
+	if !holds(s, "settle_tasks{kind=test.other,status=needs_review}") || holds(s, "settle_oldest_seconds{kind=test.pay,status=unknown}") {
+		t.Errorf("there are %v", s)
+	}
+}

@@ -202,7 +202,8 @@ func (o *Operator) press(ctx context.Context, a OperatorAct, t idemstore.Task, p
 		return Acted{t, ActRefused, why.String()}, nil
 	}
 	x := &pressing{o: o, kind: k, task: t, press: p, act: a, deed: d, delivery: o.engine.newDelivery(k)}
-	x.delivery.key, x.delivery.task = t.Key, &t
+	x.delivery.key = t.Key
+	x.delivery.task.Store(&t)
 	ctx = o.engine.startAct(ctx, x.delivery, t, a)
 	defer func() {
 		x.delivery.span.SetAttributes(attribute.String(attrOutcome, string(out.Outcome)), attribute.String(attrStatus, string(out.Task.Status)))

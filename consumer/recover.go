@@ -208,7 +208,8 @@ func (p *pass) hand(ctx context.Context, c chore) {
 // handle does a chore, if its kind may be served now. A handler that ignores its context keeps the hand, and its slot, but
 // not the pass.
 func (p *pass) handle(ctx context.Context, c chore) {
-	d := &delivery{engine: p.Engine, kind: p.kind, by: p.by, key: c.task.Key, task: &c.task}
+	d := &delivery{engine: p.Engine, kind: p.kind, by: p.by, key: c.task.Key}
+	d.task.Store(&c.task)
 	d.log = slog.New(journal{p.log.Handler(), d})
 	defer func() { d.permit.end(now()) }()
 	defer d.handlers.Wait()

@@ -144,15 +144,27 @@ func (l *lane) sweep(ctx context.Context) error {
 	}
 }
 
-// take takes the rows of the next group for this process. Begun, it does not end with ctx: a take whose answer nobody read
-// would keep its rows from everybody, also from the last sweep of this process.
+// take takes the rows of the next group for this process. Begun, it does not end with ctx but a while later: a take whose
+// answer nobody read would keep its rows from everybody, also from the last sweep of this process.
 func (l *lane) take(ctx context.Context) ([]idemstore.OutboxRow, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), relayLast)
+	ctx, cancel := outlive(ctx, relayLast)
 	defer cancel()
 	return l.store.TakeOutbox(ctx, l.part, relayGroup, relayHeld)
+}
+
+// outlive is a context that ends d after ctx has.
+func outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		rest, end := context.WithTimeout(longer, d)
+		defer end()
+		<-rest.Done()
+		cancel()
+	})
+	return longer, func() { stop(); cancel() }
 }
 
 // wakeNext wakes the other lane, where what follows these rows may lie.

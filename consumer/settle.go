@@ -75,7 +75,12 @@ func (d *delivery) confirmedAck(ctx context.Context) error {
 		return nil
 	}
 	b := retry.WithMaxRetries(ackTries-2, retry.WithFullJitter(retry.NewExponential(50*time.Millisecond)))
-	return retry.Do(ctx, b, func(ctx context.Context) error { return retry.RetryableError(d.ackOnce(ctx)) })
+	return retry.Do(ctx, b, func(ctx context.Context) error {
+		if err := d.sameConsumer(ctx, ack); err != nil { // meanwhile the broker may have lost its stream
+			return err
+		}
+		return retry.RetryableError(d.ackOnce(ctx))
+	})
 }
 
 func (d *delivery) ackOnce(ctx context.Context) error {

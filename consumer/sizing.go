@@ -16,9 +16,10 @@ type sizing struct {
 }
 
 const (
-	sizeTime = 25 * time.Millisecond
-	sizeMost = 64
-	sizeLate = 4 * sizeTime // no other job waits for a transaction that takes longer
+	sizeTime    = 25 * time.Millisecond
+	sizeMost    = 64
+	sizeLate    = 4 * sizeTime // no other job waits for a transaction that takes longer
+	sizeTooLong = time.Second  // such a group is given up
 )
 
 func newSizing(slots int) *sizing { return &sizing{slots: slots, most: sizeMost} }
@@ -34,15 +35,7 @@ func (s *sizing) bounds() (jobs, transactions int) {
 	return jobs, max(groupLanes, (s.slots+jobs-1)/jobs)
 }
 
-// saw learns from a transaction. Slowness counts at once and is forgotten slowly; so is trouble.
-func (s *sizing) saw(firsts []*first, ok bool) {
-	var took time.Duration
-	for _, f := range firsts {
-		took += f.took
-	}
-	s.learn(len(firsts), took, ok)
-}
-
+// learn takes in how long the jobs of a transaction took. Slowness counts at once and is forgotten slowly; so is trouble.
 func (s *sizing) learn(jobs int, took time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -67,6 +67,7 @@ func (e *Engine) bind(ctx context.Context, k *kind) (jetstream.Consumer, error) 
 	if k.consumer.Load() != nil {
 		e.rest(ctx, beforeRebind)
 	}
+	asked := now()
 	cons, err := e.findOrCreate(ctx, k)
 	if err != nil {
 		e.pauseAfter(ctx, k, err)
@@ -77,7 +78,7 @@ func (e *Engine) bind(ctx context.Context, k *kind) (jetstream.Consumer, error) 
 		return nil, err
 	}
 	k.consumer.Store(&cons)
-	k.identity.set(born(cons))
+	k.identity.set(born(cons), asked)
 	k.bound.Store(true)
 	return cons, nil
 }
@@ -90,15 +91,16 @@ type identity struct {
 	known  time.Time // when it was last seen
 }
 
-func (i *identity) set(born int64) {
+func (i *identity) set(born int64, asked time.Time) {
 	i.asking.Lock()
 	defer i.asking.Unlock()
-	i.note(born)
+	i.note(born, asked)
 }
 
-func (i *identity) note(born int64) {
+// note takes an answer to what was asked at a time: it may have been long on its way.
+func (i *identity) note(born int64, asked time.Time) {
 	i.born.Store(born)
-	i.known = now()
+	i.known = asked
 }
 
 // identityLasts is how long the broker is not asked again. In a stream that was made anew within that time, with a job under
@@ -114,16 +116,17 @@ func (e *Engine) identify(ctx context.Context, k *kind) error {
 	if now().Sub(i.known) < identityLasts {
 		return nil
 	}
+	asked := now()
 	cons, err := e.js.Consumer(ctx, jobStream, consumerName(k.name))
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound):
 		k.bound.Store(false)
-		i.note(0)
+		i.note(0, asked)
 	case err != nil:
 		return fmt.Errorf("look at consumer of kind %s: %w", k.name, err)
 	default:
 		k.bound.CompareAndSwap(true, born(cons) == i.born.Load())
-		i.note(born(cons))
+		i.note(born(cons), asked)
 	}
 	return nil
 }

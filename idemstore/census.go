@@ -31,6 +31,9 @@ type OpenTasksOf struct {
 type Census struct {
 	Open                     map[string]OpenTasksOf // by kind; kinds with nothing open are left out
 	OutboxJobs, OutboxEvents Pile
+
+	// The limit was reached: counts and ages are lower bounds, and nothing is known of kinds that were not seen.
+	OpenCut, ParkedCut bool
 }
 
 // census: $1 limit. Its two parts read tasks_open and tasks_parked, whatever else is in the table, each in the order of the
@@ -67,7 +70,17 @@ func (s *Store) Census(ctx context.Context) (*Census, error) {
 	if err != nil {
 		return nil, fmt.Errorf("count what is not over: %w", err)
 	}
+	c.cut(censusLimit)
 	return c, nil
+}
+
+// cut finds out whether a part of the census has reached the limit.
+func (c *Census) cut(limit int) {
+	open, parked := 0, 0
+	for _, o := range c.Open {
+		open, parked = open+o.Started.Count+o.Unknown.Count, parked+o.Parked.Count
+	}
+	c.OpenCut, c.ParkedCut = open >= limit, parked >= limit
 }
 
 // read takes the answers in, in the order of the statements.

@@ -150,7 +150,9 @@ with want as (
     provider_key = case when d.found = 'perform' and t.first_sent_at is null then d.provider_key else t.provider_key end,
     duplicates = t.duplicates + (not d.takes)::int,
     last_duplicate_at = case when d.takes then t.last_duplicate_at else clock_timestamp() end,
-    last_trace = case when d.takes then d.trace else t.last_trace end,
+    last_trace = case when not d.takes then t.last_trace
+                      when t.last_trace like '%-01' and d.trace like '%-00' then left(d.trace, -2) || '01' -- a story that is kept stays so
+                      else d.trace end,
     review_cause = case when d.found <> 'spent' then t.review_cause when d.too_old then 'age' else 'budget' end,
     updated_at = case when d.takes then clock_timestamp() else t.updated_at end
   from (select *, found in ('spent', 'ask', 'perform') as takes from decided) d

@@ -75,6 +75,7 @@ func keepNATS(ctx context.Context, cmd *cli.Command, name string, log *slog.Logg
 		nats.MaxReconnects(-1),
 		// Nothing is kept to be sent after a reconnect: a late nak or in-progress would hit the next holder.
 		nats.ReconnectBufSize(-1),
+		nats.FlusherTimeout(5*time.Second), // a network that takes nothing any more must not hold up the heartbeat
 		nats.ConnectHandler(func(*nats.Conn) { up <- struct{}{} }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil { // nil: we closed it
