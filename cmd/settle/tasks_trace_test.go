@@ -28,8 +28,8 @@ func TestTraceDrawsARealStory(t *testing.T) {
 	env := servers(t)
 	env["SETTLE_MAX_FAILURES"], env["SETTLE_PROVIDER_TIMEOUT"] = "1", "500ms"
 	put(t, env["SETTLE_PROVIDER_URL"]+"/faults", `[{"count": 1, "delay-after": "1m"}]`)
-	work := func(recover string) (stop func()) {
-		env["SETTLE_RECOVER_EVERY"] = recover
+	work := func(every string) (stop func()) {
+		env["SETTLE_RECOVER_EVERY"] = every
 		worker := start(t, env, "work")
 		worker.await(`"msg":"serving"`)
 		return func() {

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -54,6 +55,13 @@ func (r *receiver) attribute(name string) string {
 		return ""
 	}
 	return attributeOf(r.got[0], name)
+}
+
+// all is everything that was received, as text.
+func (r *receiver) all() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return fmt.Sprint(r.got)
 }
 
 // spanAttributes are the texts on the last span that was received.

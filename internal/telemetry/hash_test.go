@@ -2,11 +2,13 @@ package telemetry
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 )
 
 const (
@@ -26,19 +28,25 @@ func TestKeysAreHashedInSpans(t *testing.T) {
 		}
 		_, span := tracing.TracerProvider().Tracer("test").Start(t.Context(), "perform")
 		span.SetAttributes(attribute.String("settle.key", secretKey), attribute.String("settle.provider_key", secretKey),
-			attribute.String("messaging.message.id", secretKey), attribute.String("settle.kind", "payment.charge"), attribute.Int("settle.attempt", 2))
+			attribute.String("messaging.message.id", secretKey), attribute.String("settle.kind", "payment.charge"), attribute.Int("settle.attempt", 2),
+			attribute.String("url.full", "http://provider/charges/"+secretKey))
+		span.RecordError(errors.New("order " + secretKey + " is unknown"))
+		span.SetStatus(codes.Error, "order "+secretKey+" is unknown")
 		span.End()
 		tracing.Shutdown(t.Context())
 		want := map[string]string{"settle.key": secretKey, "settle.provider_key": secretKey, "messaging.message.id": secretKey}
 		if on {
 			want = map[string]string{"settle.key": itsHash, "settle.provider_key": itsHash, "messaging.message.id": itsHash}
 		}
-		want["settle.kind"] = "payment.charge"
+		want["settle.kind"], want["url.full"] = "payment.charge", "http://provider/charges/"+want["settle.key"]
 		got := r.spanAttributes()
 		for name, value := range want {
 			if got[name] != value {
 				t.Errorf("hashing %v: %s is %q, want %q", on, name, got[name], value)
 			}
+		}
+		if quoted := strings.Contains(r.all(), secretKey); quoted == on {
+			t.Errorf("hashing %v: the key is there: %v", on, quoted)
 		}
 	}
 }
@@ -55,11 +63,17 @@ func TestKeysAreHashedInLogLines(t *testing.T) {
 		if !strings.Contains(buf.String(), want) {
 			t.Errorf("hashing %v: %s", on, &buf)
 		}
+		buf.Reset()
+		Logger(&buf, true, slog.LevelInfo, WithHashedKeys(on)).Info("order "+secretKey, "key", secretKey, "why", "of "+secretKey,
+			"error", errors.New("no "+secretKey))
+		if quoted := strings.Contains(buf.String(), secretKey); quoted == on {
+			t.Errorf("hashing %v: %s", on, &buf)
+		}
 	}
 }
 
 func TestWhatIsHashed(t *testing.T) {
-	for value, want := range map[string]string{"": "", secretKey: itsHash, derived: derived} {
+	for value, want := range map[string]string{"": "", secretKey: itsHash, derived: derived, "s1-4711": HashKey("s1-4711")} {
 		if got := shown(value); got != want {
 			t.Errorf("%q is shown as %q, want %q", value, got, want)
 		}

@@ -11,14 +11,18 @@ import (
 // Logger writes to w: readable text where terminal is true, else one JSON object per line. Lines logged with a
 // context that carries a span get its trace_id and span_id. Of the options, HashKeys changes lines too.
 func Logger(w io.Writer, terminal bool, level slog.Leveler, with ...Option) *slog.Logger {
-	options := &slog.HandlerOptions{Level: level}
-	if collect(with).hashKeys {
+	options, hash := &slog.HandlerOptions{Level: level}, collect(with).hashKeys
+	if hash {
 		options.ReplaceAttr = hashField
 	}
+	var lines slog.Handler = slog.NewJSONHandler(w, options)
 	if terminal {
-		return slog.New(traced{slog.NewTextHandler(w, options)})
+		lines = slog.NewTextHandler(w, options)
 	}
-	return slog.New(traced{slog.NewJSONHandler(w, options)})
+	if hash {
+		lines = hashedLines{lines}
+	}
+	return slog.New(traced{lines})
 }
 
 // traced adds the ids of the context's span to each record.
