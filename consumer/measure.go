@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,7 @@ const (
 type measured struct {
 	table  atomic.Pointer[idemstore.Census]
 	stream atomic.Pointer[streamCensus]
+	silent map[string]bool // what could not be read the last time, and was told; of measure alone
 }
 
 // streamCensus is what the job stream holds for nobody in particular yet.
@@ -53,13 +55,27 @@ func readGauges[T any](ctx context.Context, e *Engine, what string, f func(conte
 	limited, cancel := context.WithTimeout(ctx, measureLimit)
 	defer cancel()
 	read, err := f(limited)
+	if ctx.Err() == nil {
+		e.measured.tell(e.log, what, err)
+	}
 	if err != nil {
-		if ctx.Err() == nil {
-			e.log.InfoContext(ctx, "gauges not read; they are left out until they can be", "of", what, "error", err)
-		}
 		return nil
 	}
 	return read
+}
+
+// tell says that gauges cannot be read any more, or again, once each.
+func (m *measured) tell(log *slog.Logger, what string, err error) {
+	switch {
+	case err != nil && !m.silent[what]:
+		log.Info("gauges not read; they are left out until they can be", "of", what, "error", err)
+	case err == nil && m.silent[what]:
+		log.Info("gauges are read again", "of", what)
+	}
+	if m.silent == nil {
+		m.silent = map[string]bool{}
+	}
+	m.silent[what] = err != nil
 }
 
 func (e *Engine) streamCensus(ctx context.Context) (*streamCensus, error) {
