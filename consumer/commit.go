@@ -117,7 +117,7 @@ func (a *attempt) saveFor(d decision, cause error) idemstore.Save {
 	}
 	if answer := a.answer.Load(); answer != nil {
 		s.ProviderStatus = answer.status
-		s.Answer, _ = cleanText([]byte(scrub(string(answer.body))), maxAnswer)
+		s.Answer = scrubbed(string(answer.body), maxAnswer)
 	}
 	return s
 }

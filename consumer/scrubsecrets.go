@@ -2,9 +2,27 @@ package consumer
 
 import "strings"
 
+// announced is how much a name says of the value behind it.
+type announced int
+
+const (
+	noSecret    announced = iota
+	maybeSecret           // unless quoted or behind an equals sign, the value may be a word of a sentence
+	sureSecret            // any value is one, also a word
+	wholeLine             // a header of many schemes: the rest of the line
+)
+
 // secretNames end the names of members, parameters and headers whose values are secret, without hyphens and underscores.
-var secretNames = []string{"password", "passwd", "passphrase", "pwd", "secret", "token", "apikey", "accesskey", "privatekey",
-	"authorization", "credential", "credentials", "cookie", "jwt", "cvc", "cvv"}
+var secretNames = []struct {
+	end   string
+	value announced
+}{
+	{"password", sureSecret}, {"passwd", sureSecret}, {"passphrase", sureSecret}, {"pwd", sureSecret}, {"secret", sureSecret},
+	{"authorization", wholeLine},
+	{"token", maybeSecret}, {"apikey", maybeSecret}, {"accesskey", maybeSecret}, {"privatekey", maybeSecret},
+	{"credential", maybeSecret}, {"credentials", maybeSecret}, {"cookie", maybeSecret}, {"jwt", maybeSecret},
+	{"cvc", maybeSecret}, {"cvv", maybeSecret},
+}
 
 // secretBeginnings begin tokens that say what they are.
 var secretBeginnings = []string{"sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-",
@@ -33,12 +51,20 @@ func scrubSecrets(s string) string {
 
 // secretAt is the secret that the word from i to end is, or announces. An empty one is none.
 func secretAt(s string, i, end int) (from, to int) {
-	word := s[i:end]
-	switch {
+	if value := announcedBy(s[i:end]); value != noSecret {
+		return valueAfter(s, end, value)
+	}
+	if from, to = tokenAt(s, i, end); from < to || i == 0 || s[i-1] != '\\' {
+		return from, to
+	}
+	return tokenAt(s, min(i-1+escapeWidth(s[i-1:]), end), end)
+}
+
+// tokenAt is the token that the word is, or the one behind a scheme.
+func tokenAt(s string, i, end int) (from, to int) {
+	switch word := s[i:end]; {
 	case isScheme(word):
 		return tokenAfter(s, end)
-	case isSecretName(word):
-		return valueAfter(s, end)
 	case startsSecret(word):
 		return i, i + run(s[i:], inToken)
 	}
@@ -58,9 +84,22 @@ func startsSecret(word string) bool {
 	return false
 }
 
-func isSecretName(word string) bool {
+// announcedBy is what a name says of its value. A token for idempotency is meant to be seen.
+func announcedBy(word string) announced {
 	for _, name := range secretNames {
-		if endsWithName(word, name) {
+		if endsWithName(word, name.end) {
+			if containsFold(word, "idempotency") {
+				return noSecret
+			}
+			return name.value
+		}
+	}
+	return noSecret
+}
+
+func containsFold(s, part string) bool {
+	for ; len(s) >= len(part); s = s[1:] {
+		if strings.EqualFold(s[:len(part)], part) {
 			return true
 		}
 	}
@@ -83,37 +122,122 @@ func endsWithName(word, name string) bool {
 // tokenAfter is the token behind a scheme. "Basic authentication failed" has none.
 func tokenAfter(s string, at int) (from, to int) {
 	from = at + len(s[at:]) - len(strings.TrimLeft(s[at:], " "))
+	if from == at {
+		return 0, 0
+	}
 	to = from + run(s[from:], inToken)
-	if from == at || !looksSecret(s[from:to]) {
+	if !looksSecret(s[from:to]) {
 		return 0, 0
 	}
 	return from, to
 }
 
-// valueAfter is the value behind a name: name=value, name: value, "name":"value". What is neither quoted nor behind an equals
-// sign has to look like a secret, or an error text would lose its words.
-func valueAfter(s string, at int) (from, to int) {
-	const quotes = "\"'\\ "
-	at += len(s[at:]) - len(strings.TrimLeft(s[at:], quotes))
+// valueAfter is the value behind a name: name=value, name: value, "name":"value", name:[value].
+func valueAfter(s string, at int, value announced) (from, to int) {
+	at += len(s[at:]) - len(strings.TrimLeft(s[at:], "\"'\\ "))
 	if at == len(s) || s[at] != '=' && s[at] != ':' {
 		return 0, 0
 	}
-	sure := s[at] == '='
-	at++
-	from = at + len(s[at:]) - len(strings.TrimLeft(s[at:], quotes))
-	if i := strings.LastIndexAny(s[at:from], `"'`); i >= 0 {
-		quote := s[at+i]
-		from = at + i + 1
-		return quoted(s, from, quote)
+	if s[at] == '=' && value == maybeSecret {
+		value = sureSecret
 	}
-	to = from + run(s[from:], inValue)
+	from, quote := valueBegin(s, at+1)
+	switch {
+	case quote != 0:
+		return quoted(s, from, quote)
+	case value == maybeSecret:
+		return likelyValue(s, from)
+	case from < len(s) && (s[from] == '[' || s[from] == '{') && !strings.HasPrefix(s[from:], scrubbedSecret):
+		return notScrubbed(s, from+1, bracketEnd(s, from+1))
+	case value == wholeLine:
+		return notScrubbed(s, from, lineEnd(s, from))
+	}
+	return from, valueEnd(s, from)
+}
+
+// valueBegin is where a value begins behind its separator, and the quote before it, if there is one.
+func valueBegin(s string, at int) (from int, quote byte) {
+	for ; at < len(s); at++ {
+		switch s[at] {
+		case '"', '\'':
+			return at + 1, s[at]
+		case ' ', '\t', '\\', ':', '=', '>':
+		default:
+			return at, 0
+		}
+	}
+	return at, 0
+}
+
+// valueEnd is where a value without quotes ends, with the token if it is a scheme.
+func valueEnd(s string, from int) int {
+	to := from + run(s[from:], inValue)
+	if isScheme(s[from:to]) {
+		if _, end := tokenAfter(s, to); end > to {
+			return end
+		}
+	}
+	return to
+}
+
+const longestLook = 256 // bytes of a value by which it is told from a word, lest each of many names looks at all that follows
+
+// likelyValue is a value without quotes that looks like a secret, or is a number; an error text would lose its words.
+func likelyValue(s string, from int) (int, int) {
+	to := from + run(s[from:min(from+longestLook, len(s))], inValue)
 	switch {
 	case isScheme(s[from:to]):
 		return tokenAfter(s, to)
-	case !sure && !looksSecret(s[from:to]) && strings.Trim(s[from:to], "0123456789") != "":
+	case !looksSecret(s[from:to]) && strings.Trim(s[from:to], "0123456789") != "":
 		return 0, 0
 	}
-	return from, to
+	return from, to + run(s[to:], inValue)
+}
+
+// lineEnd is where the line ends that the value at from stands in, also in a string of JSON; what an equals sign stands
+// before is a quote within the value.
+func lineEnd(s string, from int) int {
+	open := false
+	for i := from; i < len(s); i++ {
+		quote := i
+		switch {
+		case s[i] == '\n' || s[i] == '\r':
+			return i
+		case s[i] == '\\' && i+1 < len(s) && (s[i+1] == 'n' || s[i+1] == 'r'):
+			return i
+		case s[i] == '\\' && i+1 < len(s) && s[i+1] == '"':
+			i++
+		case s[i] != '"' && s[i] != '\'':
+			continue
+		}
+		if !open && (quote == from || s[quote-1] != '=') {
+			return quote
+		}
+		open = !open
+	}
+	return len(s)
+}
+
+// bracketEnd is where the bracket or brace before from is closed, or where the text ends.
+func bracketEnd(s string, from int) int {
+	escaped := strings.HasPrefix(s[from:], `\"`) // JSON within JSON
+	depth, open := 1, false
+	for i := from; i < len(s); i++ {
+		switch b := s[i]; {
+		case b == '"':
+			open = !open
+		case b == '\\' && open && !escaped:
+			i++
+		case open:
+		case b == '[' || b == '{':
+			depth++
+		case b == ']' || b == '}':
+			if depth--; depth == 0 {
+				return i
+			}
+		}
+	}
+	return len(s)
 }
 
 // quoted is what stands between quotes. Where the first one is escaped, as in JSON within JSON, the last one is too.
