@@ -12,17 +12,28 @@ const (
 	wholeLine             // a header of many schemes: the rest of the line
 )
 
-// secretNames end the names of members, parameters and headers whose values are secret, without hyphens and underscores.
-var secretNames = []struct {
+type secretName struct {
 	end   string
 	value announced
-}{
+}
+
+// secretNames end the names of members, parameters and headers whose values are secret, without hyphens and underscores.
+var secretNames = []secretName{
 	{"password", sureSecret}, {"passwd", sureSecret}, {"passphrase", sureSecret}, {"pwd", sureSecret}, {"secret", sureSecret},
 	{"authorization", wholeLine},
 	{"token", maybeSecret}, {"apikey", maybeSecret}, {"accesskey", maybeSecret}, {"privatekey", maybeSecret},
 	{"credential", maybeSecret}, {"credentials", maybeSecret}, {"cookie", maybeSecret}, {"jwt", maybeSecret},
 	{"cvc", maybeSecret}, {"cvv", maybeSecret},
 }
+
+// namesByLast are the names by their last letter: each word of a text is looked up.
+var namesByLast = func() (all [256][]secretName) {
+	for _, name := range secretNames {
+		last := name.end[len(name.end)-1]
+		all[last] = append(all[last], name)
+	}
+	return all
+}()
 
 // secretBeginnings begin tokens that say what they are.
 var secretBeginnings = []string{"sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-",
@@ -86,7 +97,11 @@ func startsSecret(word string) bool {
 
 // announcedBy is what a name says of its value. A token for idempotency is meant to be seen.
 func announcedBy(word string) announced {
-	for _, name := range secretNames {
+	word = strings.TrimRight(word, "-_")
+	if word == "" {
+		return noSecret
+	}
+	for _, name := range namesByLast[word[len(word)-1]|0x20] {
 		if endsWithName(word, name.end) {
 			if containsFold(word, "idempotency") {
 				return noSecret
