@@ -38,8 +38,8 @@ func scrubCards(s string) string {
 }
 
 // cardAt is the end of the card number that begins at i, with the digits up to end; 0 if there is none. It takes a network's
-// beginning with the length that goes with it, the check sum, and either no separators or those of a printed card. Of ids
-// made of 13 to 19 digits less than one in twenty looks like that.
+// beginning with the length that goes with it, the check sum, and either no separators or those of a printed card. Of random
+// ids of 13 to 19 digits fewer than one in twenty look like that, of those that begin with a 4 and are as long one in ten.
 func cardAt(s string, i, end int) int {
 	if end-i == 4 && end < len(s) && (s[end] == ' ' || s[end] == '-') {
 		return groupedCardAt(s, i, s[end])
