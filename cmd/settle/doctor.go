@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -25,8 +26,7 @@ func doctorCommand() *cli.Command {
 the stream, the consumers and the database against what the promise needs, messages against tasks. Each finding says why it
 hurts, the two values that were compared, and what to do. Then it states what it cannot check. Reads only.
 Exits with 3 if there are errors; those stop a worker that starts, too. A server that does not answer is an error.`,
-		Flags: append(workFlags(), jsonFlag(),
-			stringFlag("nats-monitor", "`URL` of the monitor of the NATS server, http://HOST:8222: to learn how it writes to its disk", "")),
+		Flags:  append(workFlags(), jsonFlag()),
 		Action: action(0, 0, runDoctor),
 	}
 }
@@ -95,10 +95,11 @@ func factsOf(cmd *cli.Command, config consumer.Config, kinds []consumer.Definiti
 	return f, nil
 }
 
-// startLimit bounds the look of a worker that starts. What does not answer by then is waited for by its engine.
+// startLimit bounds the look of a worker that starts; both servers are asked at once. What does not answer by then is
+// waited for by its engine.
 const startLimit = 5 * time.Second
 
-// examineStart is the look of a worker: errors end it, warnings are logged once.
+// examineStart is the look of a worker: errors end it, warnings are logged once. Checks that cannot be made never end it.
 func examineStart(ctx context.Context, cmd *cli.Command, pool *pgxpool.Pool, js jetstream.JetStream, config consumer.Config, kinds []consumer.Definition) error {
 	facts, err := factsOf(cmd, config, kinds, int(pool.Config().MaxConns))
 	if err != nil {
@@ -106,7 +107,9 @@ func examineStart(ctx context.Context, cmd *cli.Command, pool *pgxpool.Pool, js 
 	}
 	limited, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	report := doctor.ExamineStart(doctor.Collect(limited, doctor.Source{Store: idemstore.New(pool, config.Lease), JetStream: js, Kinds: kinds}, facts))
+	facts = doctor.Collect(limited, doctor.Source{Store: idemstore.New(pool, config.Lease), JetStream: js, Kinds: kinds, Monitor: cmd.String("nats-monitor")}, facts)
+	report := doctor.ExamineStart(facts)
+	logLeft(ctx, config.Logger, report.Left, facts)
 	for _, f := range report.Findings {
 		if f.Severity == doctor.Error {
 			return wrongUse("%s%s: %s; %s. To do: %s", f.ID, about(f.Kind), f.What, f.Why, f.Fix)
@@ -119,6 +122,24 @@ func examineStart(ctx context.Context, cmd *cli.Command, pool *pgxpool.Pool, js 
 			"found", f.Found.Name+" "+f.Found.Value, "wanted", f.Wanted.Name+" "+f.Wanted.Value, "fix", f.Fix)
 	}
 	return nil
+}
+
+// logLeft says how many checks a start did without, and why. That there is no stream yet is no reason to warn.
+func logLeft(ctx context.Context, log *slog.Logger, left int, f doctor.Facts) {
+	if left == 0 {
+		return
+	}
+	level, why := slog.LevelWarn, []string(nil)
+	if f.Database == nil {
+		why = append(why, "Postgres: "+f.DatabaseError)
+	}
+	if f.Broker == nil {
+		why = append(why, "NATS: "+f.BrokerError)
+	}
+	if len(why) == 0 {
+		level, why = slog.LevelInfo, []string{"there is no stream of jobs yet"}
+	}
+	log.Log(ctx, level, "some checks are left out; settle doctor makes them", "checks", left, "why", strings.Join(why, "; "))
 }
 
 func about(kind string) string {

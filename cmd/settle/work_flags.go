@@ -59,6 +59,7 @@ func workFlags() []cli.Flag {
 			"com.example.payment.charged", ""),
 		durationFlag("drain-timeout", "grace for running jobs after SIGTERM; saves and acks get a few seconds more",
 			defaults.DrainTimeout, anyPositive),
+		stringFlag("nats-monitor", "`URL` of the monitor of the NATS server, http://HOST:8222: to learn how it writes to its disk", ""),
 		logFlag(),
 	)
 }

@@ -28,6 +28,14 @@ func brokerChecks() []check {
 			"publishers are refused jobs that this configuration allows", maxPayload},
 		{"sync-interval", Warning, needsBroker, false, "how often the server writes through to its disk (asked for with --nats-monitor), where a stream has one replica",
 			"a crash of the machine forgets jobs whose publish was acknowledged, and acks, after which a job comes again", syncInterval},
+		{"monitor-away", Note, needsBroker, false, "whether the monitor of the NATS server answers, where --nats-monitor names one",
+			"how the server writes to its disk stays unknown", func(f *Facts) []Finding {
+				if f.Broker.Monitor == "" {
+					return nil
+				}
+				return one("the monitor does not tell: "+f.Broker.Monitor, Value{"answer", "none"}, Value{"answer", "within " + monitorLimit.String()},
+					"SETTLE_NATS_MONITOR=http://HOST:8222 as the server's http_port says, or nothing")
+			}},
 		{"stream-missing", Note, needsBroker, true, "whether the stream JOBS is there",
 			"nothing can be published to it; if it was there before, its messages are lost", func(f *Facts) []Finding {
 				if f.Broker.Jobs != nil {
@@ -104,6 +112,14 @@ func streamFaults() []check {
 			"settled messages stay until the disk is full", found("retention", anew)},
 		{"stream-storage", Error, needsStream, false, "storage of the stream against files",
 			"all jobs that were not taken up yet are lost with the server", found("storage", anew)},
+		{"stream-message-ttl", Warning, needsStream, false, "allow_msg_ttl of the stream against off",
+			"a job that is published with a Nats-TTL header, and waits for longer, is dropped and nobody is told", func(f *Facts) []Finding {
+				if !f.Broker.Jobs.AllowMsgTTL {
+					return nil
+				}
+				return one("the stream lets publishers limit how long a message lives", Value{"allow_msg_ttl", "on"}, Value{"allow_msg_ttl", "off"},
+					"it cannot be switched off: publish no job with Nats-TTL, and "+anew)
+			}},
 		{"stream-discard", Error, needsStream, false, "discard policy of a stream with limits against new",
 			"when it is full the oldest jobs are dropped before anybody has taken them up", found("discard", "nats stream edit "+jobStream+" --discard=new")},
 		{"stream-max-age", Error, needsStream, false, "maximum age of messages against the maximum age of a task",
@@ -162,7 +178,7 @@ func consumerChecks() []check {
 						return nil
 					}
 					return one("consumer "+k.Consumer+" has another AckWait than is set", Value{"AckWait", c.AckWait.String()}, Value{"SETTLE_ACK_WAIT", f.Config.AckWait.String()},
-						fmt.Sprintf("nats consumer edit %s %s --wait=%s", jobStream, k.Consumer, f.Config.AckWait))
+						consumerWait(k, f.Config.AckWait))
 				})
 			}},
 		{"consumer-replicas", Warning, needsStream, false, "replicas of the consumer against those of the stream",

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,8 +18,9 @@ import (
 )
 
 const (
-	reachLimit = 10 * time.Second // for all answers of one server
-	driftLimit = time.Minute      // for a walk through messages and tasks
+	reachLimit   = 10 * time.Second // for all answers of one server
+	monitorLimit = 2 * time.Second  // for that of a monitor
+	driftLimit   = time.Minute      // for a walk through messages and tasks
 )
 
 // Source is where facts come from. Store and JetStream are nil where the server does not answer; the texts of the facts then
@@ -31,15 +34,17 @@ type Source struct {
 	Drift     *consumer.DriftCheck // nil: messages and tasks are not gone through
 }
 
-// Collect adds to f what the servers say. It only reads, and blocks for at most 20 s, and a minute more with Drift. A server
-// that does not answer in time is a fact, too.
+// Collect adds to f what the servers say. It only reads, asks both servers at once, and blocks for at most 12 s, and a minute
+// more with Drift. A server that does not answer in time is a fact, too.
 func Collect(ctx context.Context, s Source, f Facts) Facts {
+	var asking sync.WaitGroup
 	if s.Store != nil {
-		f.Database, f.DatabaseError = askDatabase(ctx, s)
+		asking.Go(func() { f.Database, f.DatabaseError = askDatabase(ctx, s) })
 	}
 	if s.JetStream != nil {
-		f.Broker, f.BrokerError = askBroker(ctx, s, &f)
+		f.Broker, f.ProofAge, f.BrokerError = askBroker(ctx, s, f.Config, f.Kinds)
 	}
+	asking.Wait()
 	if s.Drift != nil && f.Database != nil && f.Database.Schema == nil && f.Broker != nil && f.Broker.Jobs != nil {
 		ctx, cancel := context.WithTimeout(ctx, driftLimit)
 		defer cancel()
@@ -77,61 +82,86 @@ func askDatabase(ctx context.Context, s Source) (*Database, string) {
 	return d, ""
 }
 
-func askBroker(ctx context.Context, s Source, f *Facts) (*Broker, string) {
-	ctx, cancel := context.WithTimeout(ctx, reachLimit)
+// askBroker asks the monitor last, with a limit of its own: the broker is not away because of it.
+func askBroker(ctx context.Context, s Source, config consumer.Config, kinds []consumer.Description) (b *Broker, proofAge error, away string) {
+	limited, cancel := context.WithTimeout(ctx, reachLimit)
 	defer cancel()
-	b := &Broker{MaxPayload: s.JetStream.Conn().MaxPayload(), Consumers: map[string]jetstream.ConsumerConfig{}}
-	b.Sync = askMonitor(ctx, s.Monitor)
+	b = &Broker{MaxPayload: s.JetStream.Conn().MaxPayload(), Consumers: map[string]jetstream.ConsumerConfig{}}
+	if err := b.askStream(limited, s.JetStream, kinds); err != nil {
+		return nil, nil, oneLine(err)
+	}
+	if b.Jobs != nil {
+		if err := consumer.CheckProofAge(limited, s.JetStream, config, s.Kinds...); errors.Is(err, consumer.ErrProofAge) {
+			proofAge = err
+		}
+	}
+	if s.Monitor != "" {
+		var err error
+		if b.Sync, err = askMonitor(ctx, s.Monitor); err != nil {
+			b.Monitor = oneLine(err)
+		}
+	}
+	return b, proofAge, ""
+}
+
+// askStream learns what the stream and the consumers of the kinds are like, as far as they are there.
+func (b *Broker) askStream(ctx context.Context, js jetstream.JetStream, kinds []consumer.Description) error {
 	before := time.Now()
-	stream, err := s.JetStream.Stream(ctx, jobStream)
+	stream, err := js.Stream(ctx, jobStream)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return b, ""
+		return nil
 	case err != nil:
-		return nil, oneLine(err)
+		return err
 	}
 	info := stream.CachedInfo()
 	b.Jobs, b.Clock = &info.Config, clockOf(info.TimeStamp, before, time.Now())
-	for _, k := range f.Kinds {
+	for _, k := range kinds {
 		c, err := stream.Consumer(ctx, k.Consumer)
 		switch {
 		case errors.Is(err, jetstream.ErrConsumerNotFound):
 		case err != nil:
-			return nil, oneLine(err)
+			return err
 		default:
 			b.Consumers[k.Name] = c.CachedInfo().Config
 		}
 	}
-	if err := consumer.CheckProofAge(ctx, s.JetStream, f.Config, s.Kinds...); errors.Is(err, consumer.ErrProofAge) {
-		f.ProofAge = err
-	}
-	return b, ""
+	return nil
 }
 
-// askMonitor learns how the server writes to its disk; nil where it is not asked, or does not say.
-func askMonitor(ctx context.Context, base string) *Sync {
-	if base == "" {
-		return nil
-	}
+// askMonitor learns how the server writes to its disk. Its errors do not hold the URL, which may hold a password.
+func askMonitor(ctx context.Context, base string) (*Sync, error) {
+	ctx, cancel := context.WithTimeout(ctx, monitorLimit)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+"/jsz?config=1", nil)
 	if err != nil {
-		return nil
+		return nil, errors.New("it is no URL")
 	}
+	req.Close = true // it is asked once
 	resp, err := http.DefaultClient.Do(req)
+	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+		return nil, wrapped.Err
+	}
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("status %d", resp.StatusCode)
+	}
 	var said struct {
 		Config struct {
 			SyncInterval time.Duration `json:"sync_interval"`
 			SyncAlways   bool          `json:"sync_always"`
 		} `json:"config"`
 	}
-	if resp.StatusCode != http.StatusOK || json.NewDecoder(resp.Body).Decode(&said) != nil || said.Config.SyncInterval <= 0 && !said.Config.SyncAlways {
-		return nil
+	if err := json.NewDecoder(resp.Body).Decode(&said); err != nil {
+		return nil, fmt.Errorf("what it says is not that of a NATS server: %w", err)
 	}
-	return &Sync{Always: said.Config.SyncAlways, Every: said.Config.SyncInterval}
+	if said.Config.SyncInterval <= 0 && !said.Config.SyncAlways {
+		return nil, errors.New("it says nothing of a sync_interval")
+	}
+	return &Sync{Always: said.Config.SyncAlways, Every: said.Config.SyncInterval}, nil
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(fmt.Sprint(err)), " ") }

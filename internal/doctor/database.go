@@ -2,9 +2,11 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/idemstore"
 )
 
@@ -86,13 +88,29 @@ func asynchronous(f *Facts) []Finding {
 	if s.Standbys == 0 || s.StandbyNames != "" {
 		return nil
 	}
-	return one("no commit waits for a standby", Value{"standbys", fmt.Sprint(s.Standbys)}, Value{"synchronous ones", "0"},
-		"alter system set synchronous_standby_names = 'ANY 1 (*)'; select pg_reload_conf();")
+	return one("no commit waits for a standby", Value{"standbys", fmt.Sprint(s.Standbys)}, Value{"synchronous ones", "0"}, waitForStandby(s))
+}
+
+// waitForStandby names the standbys: a commit that may wait for whatever streams waits for ever once that was a backup.
+func waitForStandby(s idemstore.Server) (fix string) {
+	if len(s.NamesOfStandbys) == 0 {
+		return "give the standby a name (application_name in its primary_conninfo), then ask again"
+	}
+	var names []string
+	for _, n := range s.NamesOfStandbys {
+		names = append(names, quoted(n))
+	}
+	list := strings.ReplaceAll("ANY 1 ("+strings.Join(names, ", ")+")", "'", "''")
+	fix = "alter system set synchronous_standby_names = '" + list + "'; select pg_reload_conf();"
+	if s.Standbys == 1 {
+		return "add a second standby first: with one, its loss stops all commits. Then, with the names of both: " + fix
+	}
+	return fix
 }
 
 func standbyMissing(f *Facts) []Finding {
 	s := f.Database.Server
-	if s.StandbyNames == "" || s.Standbys > 0 { // of one that is there, not every session is shown its state
+	if s.StandbyNames == "" || s.Standbys > 0 || s.SynchronousStandbys > 0 { // of one that is there, not every session is shown its state
 		return nil
 	}
 	return one("commits wait for "+s.StandbyNames, Value{"synchronous standbys", fmt.Sprint(s.SynchronousStandbys)}, Value{"at least", "1"},
@@ -118,27 +136,69 @@ func schemaChecks() []check {
 				return one(f.Database.Schema.Error(), Value{"schema", "another version, or none"}, Value{"schema", "this build's"}, "settle migrate")
 			}},
 		{"index-missing", Warning, needsDatabase, false, "indexes against schema.sql",
-			"recovery, search or the outbox read whole tables", func(f *Facts) []Finding { return lacking(f, "index", "settle migrate") }},
+			"recovery, search or the outbox read whole tables", func(f *Facts) []Finding { return lacking(f, "index", everybody, rebuild) }},
 		{"constraint-missing", Error, needsDatabase, false, "constraints against schema.sql",
 			"the database no longer refuses what must never be stored: a second row of a key, a task that claims to be untouched and is not",
-			func(f *Facts) []Finding { return lacking(f, "constraint", "add it again as schema.sql declares it") }},
-		{"privilege-missing", Error, needsDatabase, false, "privileges of the user on the tables of settle",
-			"jobs are claimed and cannot be saved, or the other way round", func(f *Facts) []Finding { return lacking(f, "privilege", "") }},
+			func(f *Facts) []Finding { return lacking(f, "constraint", everybody, declareAgain) }},
+		{"privilege-missing", Error, needsDatabase, false, "privileges of the user on the tables of settle that a worker with these kinds uses",
+			"jobs are claimed and cannot be saved, or the other way round", func(f *Facts) []Finding { return lacking(f, "privilege", f.usedByWorkers, grant) }},
+		{"privilege-of-operators", Warning, needsDatabase, true, "privileges of the user that commands of operators use, and workers do not",
+			"settle pause, refusals republish or tasks show fail with this user; workers do not mind", func(f *Facts) []Finding {
+				return lacking(f, "privilege", usedByOperators, grant)
+			}},
 	}
 }
 
-func lacking(f *Facts, what, fix string) (out []Finding) {
+func lacking(f *Facts, what string, concerns func(idemstore.Use) bool, fix func(idemstore.Lack, string) string) (out []Finding) {
 	for _, l := range f.Database.Lacks {
-		if l.What != what {
+		if l.What != what || !concerns(l.Use) {
 			continue
 		}
-		if what == "privilege" {
-			fix = grant(l, f.Database.Server.User)
+		state, found := "missing", "none"
+		if l.Invalid {
+			state, found = "not valid", "unfinished"
 		}
-		out = append(out, one(fmt.Sprintf("%s %s on %s is missing", what, l.Name, l.On), Value{what, "none"}, Value{what, l.Name}, fix)...)
+		out = append(out, one(fmt.Sprintf("%s %s on %s is %s", what, l.Name, l.On, state), Value{what, found}, Value{what, l.Name},
+			fix(l, f.Database.Server.User))...)
 	}
 	return out
 }
+
+func everybody(idemstore.Use) bool { return true }
+
+func usedByOperators(u idemstore.Use) bool { return u == idemstore.UseOperators }
+
+// usedByWorkers reports whether a worker with these kinds runs the statements of a use.
+func (f *Facts) usedByWorkers(u idemstore.Use) bool {
+	return slices.ContainsFunc(f.Kinds, func(k consumer.Description) bool {
+		switch u {
+		case idemstore.UseAlways:
+			return true
+		case idemstore.UseSteps:
+			return k.HasSteps
+		case idemstore.UseGuard:
+			return k.HasOrderGuard
+		case idemstore.UsePrefix:
+			return k.Provider.KeyPrefix != ""
+		case idemstore.UseCap:
+			return k.Provider.MaxPerSecond > 0 || k.Provider.MaxInFlight > 0
+		case idemstore.UseOperators:
+		}
+		return false
+	})
+}
+
+// rebuild makes an index without a lock. What is there by name settle migrate takes for done, valid or not.
+func rebuild(l idemstore.Lack, _ string) string {
+	create := "create index concurrently " + l.Name + " " + l.Columns + ";"
+	if l.Invalid {
+		return "one statement at a time, unless it is being built now (pg_stat_progress_create_index): drop index concurrently settle." +
+			l.Name + "; " + create
+	}
+	return create + " or settle migrate, which locks the table against writes while it builds"
+}
+
+func declareAgain(idemstore.Lack, string) string { return "add it again as schema.sql declares it" }
 
 func grant(l idemstore.Lack, user string) string {
 	return fmt.Sprintf("grant %s on %s to %s;", l.Name, l.On, quoted(user))

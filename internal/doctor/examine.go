@@ -22,7 +22,7 @@ type check struct {
 	id       string
 	severity Severity
 	needs    needs
-	engine   bool   // a worker's engine says so itself when it starts, or waits until it is over
+	engine   bool   // a worker that starts leaves it out: its engine says so itself or waits until it is over, or it is no matter of workers
 	about    string // what is compared, for the list of checks
 	why      string
 	find     func(*Facts) []Finding // only what, the two values, the kind and the fix
@@ -50,8 +50,8 @@ func Checks() (out []Check) {
 // Examine makes all checks. It is pure.
 func Examine(f Facts) Report { return examine(&f, func(check) bool { return true }) }
 
-// ExamineStart makes the checks that a worker makes when it starts: all but those that its engine makes anyway, and those
-// that go through messages and tasks.
+// ExamineStart makes the checks that a worker makes when it starts: all but those that its engine makes anyway, that
+// are about commands of people, or that go through messages and tasks.
 func ExamineStart(f Facts) Report {
 	return examine(&f, func(c check) bool { return !c.engine && c.needs != needsDrift })
 }

@@ -70,7 +70,7 @@ var sick = map[string]func(*Facts){
 	"full-page-writes-off":       func(f *Facts) { f.Database.Server.FullPageWrites = false },
 	"synchronous-commit":         func(f *Facts) { f.Database.Server.SynchronousCommit = "remote_write" },
 	"standby-asynchronous":       func(f *Facts) { f.Database.Server.StandbyNames = "" },
-	"standby-missing":            func(f *Facts) { f.Database.Server.Standbys = 0 },
+	"standby-missing":            func(f *Facts) { f.Database.Server.Standbys, f.Database.Server.SynchronousStandbys = 0, 0 },
 	"clock-database":             func(f *Facts) { f.Database.Clock = Clock{Least: -time.Hour, Most: -2*time.Second - 1} },
 	"pool-over-server":           func(f *Facts) { f.PoolSize = 98 },
 	"schema":                     func(f *Facts) { f.Database.Schema = idemstore.ErrSchema },
@@ -81,17 +81,22 @@ var sick = map[string]func(*Facts){
 	"privilege-missing": func(f *Facts) {
 		f.Database.Lacks = []idemstore.Lack{{What: "privilege", Name: "insert", On: "settle.tasks"}}
 	},
-	"max-payload":       func(f *Facts) { f.Broker.MaxPayload = int64(f.Config.MaxBody) },
-	"sync-interval":     nil, // beside stream-replicas, see below
-	"stream-missing":    func(f *Facts) { f.Broker.Jobs, f.Broker.Consumers = nil, nil; f.Broker.Sync = nil },
-	"stream-replicas":   func(f *Facts) { f.Broker.Jobs.Replicas, f.Broker.Sync = 1, &Sync{Always: true} },
-	"stream-subjects":   func(f *Facts) { f.Broker.Jobs.Subjects = []string{"jobs.payment.>"} },
-	"duplicates-window": func(f *Facts) { f.Broker.Jobs.Duplicates = time.Second },
-	"clock-broker":      func(f *Facts) { f.Broker.Clock = Clock{Least: 3 * time.Second, Most: 4 * time.Second} },
-	"stream-retention":  func(f *Facts) { f.Broker.Jobs.Retention = jetstream.LimitsPolicy },
-	"stream-storage":    func(f *Facts) { f.Broker.Jobs.Storage = jetstream.MemoryStorage },
-	"stream-discard":    func(f *Facts) { f.Broker.Jobs.Discard, f.Broker.Jobs.MaxMsgs = jetstream.DiscardOld, 1000 },
-	"stream-max-age":    func(f *Facts) { f.Broker.Jobs.MaxAge = 24 * time.Hour },
+	"privilege-of-operators": func(f *Facts) {
+		f.Database.Lacks = []idemstore.Lack{{What: "privilege", Name: "update", On: "settle.refusals", Use: idemstore.UseOperators}}
+	},
+	"monitor-away":       func(f *Facts) { f.Broker.Sync, f.Broker.Monitor = nil, "status 404" },
+	"stream-message-ttl": func(f *Facts) { f.Broker.Jobs.AllowMsgTTL = true },
+	"max-payload":        func(f *Facts) { f.Broker.MaxPayload = int64(f.Config.MaxBody) },
+	"sync-interval":      nil, // beside stream-replicas, see below
+	"stream-missing":     func(f *Facts) { f.Broker.Jobs, f.Broker.Consumers = nil, nil; f.Broker.Sync = nil },
+	"stream-replicas":    func(f *Facts) { f.Broker.Jobs.Replicas, f.Broker.Sync = 1, &Sync{Always: true} },
+	"stream-subjects":    func(f *Facts) { f.Broker.Jobs.Subjects = []string{"jobs.payment.>"} },
+	"duplicates-window":  func(f *Facts) { f.Broker.Jobs.Duplicates = time.Second },
+	"clock-broker":       func(f *Facts) { f.Broker.Clock = Clock{Least: 3 * time.Second, Most: 4 * time.Second} },
+	"stream-retention":   func(f *Facts) { f.Broker.Jobs.Retention = jetstream.LimitsPolicy },
+	"stream-storage":     func(f *Facts) { f.Broker.Jobs.Storage = jetstream.MemoryStorage },
+	"stream-discard":     func(f *Facts) { f.Broker.Jobs.Discard, f.Broker.Jobs.MaxMsgs = jetstream.DiscardOld, 1000 },
+	"stream-max-age":     func(f *Facts) { f.Broker.Jobs.MaxAge = 24 * time.Hour },
 	"consumer-backoff": func(f *Facts) {
 		f.changeConsumer(func(c *jetstream.ConsumerConfig) { c.BackOff = []time.Duration{time.Second} })
 	},
@@ -188,6 +193,12 @@ func TestLimits(t *testing.T) {
 		"no consumer yet":     func(f *Facts) { f.Broker.Consumers = nil },
 		"another's consumer":  func(f *Facts) { f.Broker.Consumers["x"] = jetstream.ConsumerConfig{} },
 		"other drift":         drifting(consumer.DriftSettings, true),
+		"privileges of other kinds": func(f *Facts) {
+			for _, u := range []idemstore.Use{idemstore.UseSteps, idemstore.UseGuard, idemstore.UsePrefix, idemstore.UseCap} {
+				f.Database.Lacks = append(f.Database.Lacks, idemstore.Lack{What: "privilege", Name: "insert", On: "settle.x", Use: u})
+			}
+		},
+		"a synchronous archive of WAL": func(f *Facts) { f.Database.Server.Standbys = 0 },
 	} {
 		f := healthy()
 		change(&f)
@@ -248,7 +259,7 @@ func TestStart(t *testing.T) {
 		for _, x := range ExamineStart(f).Findings {
 			said = said || x.ID == id
 		}
-		byEngine := strings.HasSuffix(id, "-away") || id == "exec-mode" || id == "read-only" || id == "schema" || id == "proof-age" || id == "stream-missing" ||
+		byEngine := id == "database-away" || id == "broker-away" || id == "exec-mode" || id == "read-only" || id == "schema" || id == "proof-age" || id == "privilege-of-operators" || id == "stream-missing" ||
 			strings.HasPrefix(id, "messages-") || strings.HasPrefix(id, "tasks-") ||
 			strings.HasPrefix(id, "consumer-") && id != "consumer-ack-wait-differs" && id != "consumer-replicas"
 		if said == byEngine {

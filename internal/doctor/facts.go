@@ -41,7 +41,8 @@ type Broker struct {
 	Jobs       *jetstream.StreamConfig // nil: there is no such stream
 	Clock      Clock                   // of the leader of Jobs
 	Consumers  map[string]jetstream.ConsumerConfig
-	Sync       *Sync // nil: not known
+	Sync       *Sync  // nil: not known
+	Monitor    string // why it did not say; empty: it did, or was not asked
 }
 
 // Sync is how a server writes messages through to its disk.
@@ -62,8 +63,17 @@ func clockOf(there, before, after time.Time) Clock {
 // Off is the least by which the clocks surely differ.
 func (c Clock) Off() time.Duration { return max(c.Least, -c.Most, 0) }
 
-// heartbeat is how often leases are renewed and the broker is told.
-func (f *Facts) heartbeat() time.Duration { return min(f.Config.AckWait, f.Config.Lease) / 3 }
+// ackWait is the clock that the broker runs for a kind, and whether it is that of a consumer that is there: a worker changes
+// none. One with BackOff has no AckWait that counts; a worker refuses it.
+func (f *Facts) ackWait(k consumer.Description) (wait time.Duration, there bool) {
+	if f.Broker == nil {
+		return f.Config.AckWait, false
+	}
+	if c, there := f.Broker.Consumers[k.Name]; there && c.AckWait > 0 && len(c.BackOff) == 0 {
+		return c.AckWait, true
+	}
+	return f.Config.AckWait, false
+}
 
 // timeout is the time of one call, as it is in force for a kind.
 func (f *Facts) timeout(k consumer.Description) time.Duration {

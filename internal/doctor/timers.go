@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +38,7 @@ func one(what string, found, wanted Value, fix string) []Finding {
 
 const (
 	shortestHeartbeat = 2 * time.Second
+	beatsPerClock     = 3 // of an engine
 	leaseOverAckWait  = 2
 	waitingPerConn    = 16 // local jobs per connection: each holds one for the time of its transaction
 	leastConnections  = 4  // claims, saves, renewals and the outbox go side by side
@@ -45,9 +47,9 @@ const (
 // timerChecks are about the configuration of workers.
 func timerChecks() []check {
 	return []check{
-		{"heartbeat-short", Warning, needsNothing, false, "heartbeat, a third of min(AckWait, lease), against 2s",
+		{"heartbeat-short", Warning, needsNothing, false, "heartbeat, a third of the lease and of each AckWait (of the consumer, if it is there), against 2s",
 			"a pause of that length, as a busy database or garbage collection makes, loses the lease: results turn into look-ups", heartbeatShort},
-		{"lease-over-ack-wait", Note, needsNothing, false, "lease against twice the AckWait",
+		{"lease-over-ack-wait", Note, needsNothing, false, "lease against twice each AckWait (of the consumer, if it is there)",
 			"after a crash the message comes back and is handed back again until the lease is over", leaseLong},
 		{"http-timeout-over-deadline", Note, needsNothing, false, "HTTP timeout against the deadline",
 			"the deadline cuts the call: the longer timeout never counts", timeoutOverDeadline},
@@ -68,20 +70,56 @@ func timerChecks() []check {
 	}
 }
 
-func heartbeatShort(f *Facts) []Finding {
-	if f.heartbeat() >= shortestHeartbeat {
-		return nil
+// heartbeatShort looks at each clock that a heartbeat has to come before: an engine beats at a third of the shortest.
+func heartbeatShort(f *Facts) (out []Finding) {
+	say := func(clock string, d time.Duration, fix string) []Finding {
+		if d/beatsPerClock >= shortestHeartbeat {
+			return nil
+		}
+		return one("leases are renewed every "+(d/beatsPerClock).String()+" because of the "+clock, Value{"heartbeat", (d / beatsPerClock).String()},
+			Value{"least", shortestHeartbeat.String()}, fix)
 	}
-	return one("leases are renewed every "+f.heartbeat().String(), Value{"heartbeat", f.heartbeat().String()},
-		Value{"least", shortestHeartbeat.String()}, "SETTLE_ACK_WAIT=30s SETTLE_LEASE=30s")
+	out = say("lease", f.Config.Lease, "SETTLE_LEASE=30s")
+	if f.settingCounts() {
+		out = append(out, say("AckWait", f.Config.AckWait, "SETTLE_ACK_WAIT=30s")...)
+	}
+	return append(out, f.perAckWait(func(k consumer.Description, wait time.Duration) []Finding {
+		return say("AckWait of consumer "+k.Consumer, wait, consumerWait(k, consumer.Defaults().AckWait))
+	})...)
 }
 
-func leaseLong(f *Facts) []Finding {
-	if f.Config.Lease <= leaseOverAckWait*f.Config.AckWait {
-		return nil
+func leaseLong(f *Facts) (out []Finding) {
+	say := func(whose string, wait time.Duration, fix string) []Finding {
+		if f.Config.Lease <= leaseOverAckWait*wait {
+			return nil
+		}
+		return one("the lease is much longer than the AckWait"+whose, Value{"lease", f.Config.Lease.String()}, Value{"AckWait", wait.String()}, fix)
 	}
-	return one("the lease is much longer than the AckWait", Value{"lease", f.Config.Lease.String()}, Value{"AckWait", f.Config.AckWait.String()},
-		"SETTLE_LEASE="+f.Config.AckWait.String())
+	if f.settingCounts() {
+		out = say("", f.Config.AckWait, "SETTLE_LEASE="+f.Config.AckWait.String())
+	}
+	return append(out, f.perAckWait(func(k consumer.Description, wait time.Duration) []Finding {
+		return say(" of consumer "+k.Consumer, wait, consumerWait(k, f.Config.Lease)+", or a shorter SETTLE_LEASE")
+	})...)
+}
+
+// settingCounts reports whether a kind goes by SETTLE_ACK_WAIT: its consumer is still to be made, or not known.
+func (f *Facts) settingCounts() bool {
+	return slices.ContainsFunc(f.Kinds, func(k consumer.Description) bool { _, there := f.ackWait(k); return !there })
+}
+
+// perAckWait looks at the AckWait of each consumer that is there.
+func (f *Facts) perAckWait(find func(consumer.Description, time.Duration) []Finding) []Finding {
+	return perKind(f.Kinds, func(k consumer.Description) []Finding {
+		if wait, there := f.ackWait(k); there {
+			return find(k, wait)
+		}
+		return nil
+	})
+}
+
+func consumerWait(k consumer.Description, wait time.Duration) string {
+	return fmt.Sprintf("nats consumer edit %s %s --wait=%s", jobStream, k.Consumer, wait)
 }
 
 func timeoutOverDeadline(f *Facts) []Finding {
