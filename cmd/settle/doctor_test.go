@@ -179,6 +179,9 @@ func TestDoctorFinds(t *testing.T) {
 		"other subjects": {func(t *testing.T, _ map[string]string, js jetstream.JetStream) {
 			changeStream(t, js, func(c *jetstream.StreamConfig) { c.Subjects = []string{"jobs.payment.*"} })
 		}, "stream-subjects", false},
+		"messages that expire": {func(t *testing.T, _ map[string]string, js jetstream.JetStream) {
+			changeStream(t, js, func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true })
+		}, "stream-message-ttl", true},
 		"strays": {func(t *testing.T, _ map[string]string, js jetstream.JetStream) {
 			if _, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: "jobs.legacy.thing", Data: []byte(`{}`)}); err != nil {
 				t.Fatal(err)
