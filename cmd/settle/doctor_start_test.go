@@ -15,13 +15,14 @@ import (
 	"github.com/settlemq/settle/internal/devenv"
 )
 
-// leastGrants are the privileges of a worker that serves a kind with a key prefix, and of its handlers.
+// leastGrants are the privileges of a worker that serves a capped kind with a key prefix and a resumable one, and of its handlers.
 const leastGrants = `grant usage on schema settle, shop to %[1]s; grant select, insert, update, delete on all tables in schema shop to %[1]s;
 	grant select on settle.schema_version, settle.tasks_archive, settle.controls to %[1]s;
 	grant insert on settle.task_refs to %[1]s;
 	grant select, insert on settle.task_events, settle.refusals to %[1]s;
 	grant select, insert, update on settle.tasks, settle.alerts, settle.key_prefixes to %[1]s;
-	grant select, insert, update, delete on settle.outbox to %[1]s;`
+	grant select, insert on settle.steps to %[1]s;
+	grant select, insert, update, delete on settle.outbox, settle.workers to %[1]s;`
 
 // What no check asks for, no statement of a worker needs: a job is done and published on, another one refused, people are
 // told, and nothing fails for want of a privilege. What people's commands need is no matter of a worker.
@@ -29,7 +30,8 @@ func TestAWorkerWithItsOwnPrivilegesAlone(t *testing.T) {
 	t.Parallel()
 	env := servers(t)
 	owner := env["DATABASE_URL"]
-	env["DATABASE_URL"], env["SETTLE_KIND"], env["SETTLE_RECOVER_EVERY"] = asRole(t, owner, leastGrants), "payment.charge", "100ms"
+	env["DATABASE_URL"], env["SETTLE_KIND"], env["SETTLE_RECOVER_EVERY"] = asRole(t, owner, leastGrants), "payment.charge,contacts.import", "100ms"
+	env["SETTLE_PROVIDER_MAX_IN_FLIGHT"] = "5"
 	worker := start(t, env, "work")
 	worker.await(`"msg":"serving"`)
 
@@ -40,6 +42,10 @@ func TestAWorkerWithItsOwnPrivilegesAlone(t *testing.T) {
 		}
 	}
 	awaitTask(t, owner, "payment.charge", "order_18452", "finished")
+	if _, err := js.Publish(t.Context(), "jobs.contacts.import", []byte(`{"batch_id":"b_1","records":[{},{}]}`)); err != nil {
+		t.Fatal(err)
+	}
+	awaitTask(t, owner, "contacts.import", "crm_batch_b_1", "finished")
 	other := strings.Replace(charge(18452), `"c_1"`, `"c_2"`, 1)
 	if _, err := js.Publish(t.Context(), "jobs.payment.charge", []byte(other)); err != nil {
 		t.Fatal(err)

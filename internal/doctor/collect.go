@@ -42,7 +42,7 @@ func Collect(ctx context.Context, s Source, f Facts) Facts {
 		asking.Go(func() { f.Database, f.DatabaseError = askDatabase(ctx, s) })
 	}
 	if s.JetStream != nil {
-		f.Broker, f.ProofAge, f.BrokerError = askBroker(ctx, s, f.Config, f.Kinds)
+		f.Broker, f.BrokerError = askBroker(ctx, s, &f)
 	}
 	asking.Wait()
 	if s.Drift != nil && f.Database != nil && f.Database.Schema == nil && f.Broker != nil && f.Broker.Jobs != nil {
@@ -83,25 +83,25 @@ func askDatabase(ctx context.Context, s Source) (*Database, string) {
 }
 
 // askBroker asks the monitor last, with a limit of its own: the broker is not away because of it.
-func askBroker(ctx context.Context, s Source, config consumer.Config, kinds []consumer.Description) (b *Broker, proofAge error, away string) {
+func askBroker(ctx context.Context, s Source, f *Facts) (*Broker, string) {
 	limited, cancel := context.WithTimeout(ctx, reachLimit)
 	defer cancel()
-	b = &Broker{MaxPayload: s.JetStream.Conn().MaxPayload(), Consumers: map[string]jetstream.ConsumerConfig{}}
-	if err := b.askStream(limited, s.JetStream, kinds); err != nil {
-		return nil, nil, oneLine(err)
+	b := &Broker{MaxPayload: s.JetStream.Conn().MaxPayload(), Consumers: map[string]jetstream.ConsumerConfig{}}
+	err := b.askStream(limited, s.JetStream, f.Kinds)
+	if err != nil {
+		return nil, oneLine(err)
 	}
 	if b.Jobs != nil {
-		if err := consumer.CheckProofAge(limited, s.JetStream, config, s.Kinds...); errors.Is(err, consumer.ErrProofAge) {
-			proofAge = err
+		if err := consumer.CheckProofAge(limited, s.JetStream, f.Config, s.Kinds...); errors.Is(err, consumer.ErrProofAge) {
+			f.ProofAge = err
 		}
 	}
 	if s.Monitor != "" {
-		var err error
 		if b.Sync, err = askMonitor(ctx, s.Monitor); err != nil {
 			b.Monitor = oneLine(err)
 		}
 	}
-	return b, proofAge, ""
+	return b, ""
 }
 
 // askStream learns what the stream and the consumers of the kinds are like, as far as they are there.
