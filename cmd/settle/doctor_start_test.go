@@ -103,7 +103,7 @@ func TestAWorkerStartsBesideASlowDatabase(t *testing.T) {
 	worker := start(t, env, "work")
 	if line := worker.await(`some checks are left out`); !strings.Contains(line, `"level":"WARN"`) || !strings.Contains(line, `"why":"Postgres: `) ||
 		strings.Contains(line, "NATS") || strings.Contains(line, `"checks":0`) {
-		t.Errorf("logged %s", line)
+		t.Fatalf("logged %s", line)
 	}
 	worker.await(`"check":"consumer-ack-wait-differs"`)
 	if err := tx.Rollback(t.Context()); err != nil {
