@@ -70,7 +70,11 @@ func openPool(ctx context.Context, cmd *cli.Command, application string, wait bo
 	ping := func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, pingDeadline)
 		defer cancel()
-		return pool.Ping(ctx)
+		if err := pool.Ping(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		return fmt.Errorf("%s:%d does not answer within %s; see that it runs and that DATABASE_URL leads to it",
+			config.ConnConfig.Host, config.ConnConfig.Port, pingDeadline)
 	}
 	if wait {
 		err = untilReady(ctx, log.With("url", maskURL(cmd.String("database-url"))), ping)
