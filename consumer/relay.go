@@ -202,14 +202,14 @@ func (r *relay) publishAll(ctx context.Context, rows []idemstore.OutboxRow) []id
 		m, spans[i] = r.message(ctx, row)
 		var err error
 		if answers[i], err = r.publish(m); err != nil {
-			out[i] = r.notSent(ctx, row, err)
+			out[i] = r.notSent(trace.ContextWithSpan(ctx, spans[i]), row, err)
 		}
 	}
 	for i, row := range rows {
 		var err error
 		if answers[i] != nil {
 			if err = confirmed(ctx, answers[i]); err != nil {
-				out[i] = r.notSent(ctx, row, err)
+				out[i] = r.notSent(trace.ContextWithSpan(ctx, spans[i]), row, err)
 			}
 		}
 		endSpan(spans[i], err)
@@ -274,18 +274,26 @@ func confirmed(ctx context.Context, answer jetstream.PubAckFuture) error {
 
 // notSent says when a row is tried again, or that it never will be.
 func (r *relay) notSent(ctx context.Context, row idemstore.OutboxRow, err error) idemstore.Sent {
+	log := r.log.With(aboutRow(row)...)
 	var subject *outgoingError
 	if errors.As(err, &subject) || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) {
-		r.log.ErrorContext(ctx, "event or follow-up job can never be published; kept as a refusal", "task", row.TaskID,
-			"subject", row.Subject, "error", err)
+		log.ErrorContext(ctx, "event or follow-up job can never be published; kept as a refusal", "error", err)
 		r.meters.refusals[idemstore.Unsendable].one()
 		return idemstore.Sent{ID: row.ID, Unsendable: &idemstore.Refusal{Key: row.Key, Reason: idemstore.Unsendable, Detail: errorText(err),
 			Subject: row.Subject, Body: row.Payload, TaskID: row.TaskID, Origin: idemstore.Origin{Stream: "outbox", Sequence: uint64(row.ID)}}}
 	}
 	wait := r.config.Policy.delay(waitFailures, counts{failures: row.Failures, jitter: rand.Float64()})
-	r.log.WarnContext(ctx, "event or follow-up job not confirmed; published again later", "task", row.TaskID,
-		"subject", row.Subject, "failures", row.Failures+1, "again_in", wait, "error", err)
+	log.WarnContext(ctx, "event or follow-up job not confirmed; published again later", "failures", row.Failures+1, "again_in", wait, "error", err)
 	return idemstore.Sent{ID: row.ID, Error: errorText(err), Delay: wait}
+}
+
+// aboutRow is what a log line says of a row: its subject and key, and the task that emitted it, if one did.
+func aboutRow(row idemstore.OutboxRow) []any {
+	about := []any{"subject", row.Subject, "key", row.Key}
+	if row.TaskID != 0 {
+		about = append(about, "kind", row.TaskKind, "task", row.TaskID, "attempt", row.TaskAttempt)
+	}
+	return about
 }
 
 // outgoingError is a subject that the outbox may not publish to.

@@ -5,13 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/telemetry"
 )
 
 // Events and follow-up jobs are published after the result is committed, once each, under an id of their own, as
@@ -185,7 +188,10 @@ func TestUnsendableEventIsKept(t *testing.T) {
 	b.emitted("nobody.listens")
 	b.exec(`insert into settle.outbox (name, subject, payload) values ('huge', 'events.huge', convert_to(repeat('x', 2000000), 'UTF8'))`)
 	b.exec(`insert into settle.outbox (name, subject, payload) values ('good', 'events.good', '{}')`)
-	b.run()
+	var out lockedBuffer
+	b.conf.TracerProvider = sdk.NewTracerProvider()
+	b.conf.Logger = telemetry.Logger(&out, false, slog.LevelError)
+	stop := b.run()
 	if events := b.published(); len(events) != 1 || events[0].Subject != "events.good" {
 		t.Errorf("%d events", len(events))
 	}
@@ -196,6 +202,15 @@ func TestUnsendableEventIsKept(t *testing.T) {
 	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if want := "[outbox nobody.listens 2 outbox events.huge 2000000]"; err != nil || fmt.Sprint(got) != want {
 		t.Errorf("refusals %v (%v), want %s", got, err, want)
+	}
+	stop()
+	var first map[string]any
+	if err := json.NewDecoder(&out.b).Decode(&first); err != nil {
+		t.Fatal(err)
+	}
+	lineSays(t, first, map[string]any{"subject": "nobody.listens", "key": "pay_1", "kind": b.kind.Name, "task": 1.0, "attempt": 1.0})
+	if first["trace_id"] == nil {
+		t.Error("the line has no trace id")
 	}
 }
 

@@ -39,10 +39,12 @@ with due as materialized (
 ), taken as (
   update settle.outbox o set next_at = clock_timestamp() + $2::bigint * interval '1 microsecond'
   from due where o.id = due.id
-  returning o.id, coalesce(o.task_id, 0) as task_id, o.name, o.subject, o.key, o.payload, o.message_id, o.reply, o.trace, o.failures,
-    o.created_at, coalesce((select t.event_id from settle.tasks t where t.id = o.task_id), '') as caused_by
+  returning o.id, o.task_id, o.name, o.subject, o.key, o.payload, o.message_id, o.reply, o.trace, o.failures, o.created_at
 )
-select * from taken order by id`
+select o.id, coalesce(o.task_id, 0) as task_id, o.name, o.subject, o.key, o.payload, o.message_id, o.reply, o.trace, o.failures, o.created_at,
+  coalesce(t.event_id, '') as caused_by, coalesce(t.kind, '') as task_kind, coalesce(t.attempts, 0) as task_attempt
+from taken o left join settle.tasks t on t.id = o.task_id
+order by o.id`
 
 const deleteOutbox = `/* settle:delete-outbox */ delete from settle.outbox where id = any($1)`
 
@@ -77,6 +79,9 @@ type OutboxRow struct {
 	Failures  int
 	CreatedAt time.Time
 	CausedBy  string // id of the CloudEvent that brought the task, if one did
+	// TaskKind and TaskAttempt are those of the task that emitted it.
+	TaskKind    string
+	TaskAttempt int
 }
 
 // Sent is what became of one row that was tried.
