@@ -46,10 +46,11 @@ var mayImport = map[string][]string{
 		"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn", "github.com/jackc/pgx/v5/pgxpool"}),
 	"handlers": {own("consumer"), "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn"},
 	"cmd/settle": slices.Concat(tracing, []string{module, own("consumer"), own("handlers"), own("idemstore"),
-		own("internal/build"), own("internal/demo"), own("internal/devenv"), own("internal/doctor"), own("internal/lab"), own("internal/notify"),
-		own("internal/provider"), own("internal/soak"), own("internal/telemetry"), nats, pgx, "github.com/schollz/progressbar/v3",
+		own("internal/admin"), own("internal/build"), own("internal/demo"), own("internal/devenv"), own("internal/doctor"), own("internal/lab"), own("internal/notify"),
+		own("internal/provider"), own("internal/soak"), own("internal/story"), own("internal/telemetry"), nats, pgx, "github.com/schollz/progressbar/v3",
 		"github.com/sethvargo/go-retry", "github.com/urfave/cli/v3"}),
 
+	"internal/admin":  {own("consumer"), own("idemstore"), own("internal/story")},
 	"internal/build":  nil,
 	"internal/doctor": {own("consumer"), own("idemstore"), nats},
 	"internal/demo":   {own("consumer"), own("idemstore"), own("internal/devenv"), own("internal/provider"), nats, pgx},
@@ -59,6 +60,7 @@ var mayImport = map[string][]string{
 	"internal/soak":     {own("consumer"), own("idemstore"), own("internal/devenv"), own("internal/provider"), nats, pgx},
 	"internal/notify":   {own("consumer"), "github.com/nats-io/nats.go", "github.com/sethvargo/go-retry"},
 	"internal/provider": append([]string{pgx}, tracing...),
+	"internal/story":    {own("idemstore")},
 	"internal/telemetry": {own("internal/build"), "go.opentelemetry.io/otel/...", "go.opentelemetry.io/proto/...",
 		"github.com/go-logr/logr", "github.com/prometheus/client_golang/prometheus/...", "github.com/prometheus/otlptranslator"},
 }

@@ -77,6 +77,9 @@ type Contract struct {
 	Success   string // what counts as done
 	SecondRun string // what a repeat returns
 	StopRule  string // when it stops and a person is called
+
+	// Link is where a person looks at the effect: an http or https URL with {id} in the place of the external id. Optional.
+	Link string
 }
 
 // Content says how the content hash of a body is taken. All other members count, unknown ones included.

@@ -34,6 +34,11 @@ func scrub(s string) string {
 	return scrubCards(s)
 }
 
+// Scrub takes out of a text from outside what should not be shown: card numbers, e-mail addresses, user, password, query and
+// fragment of URLs, passwords and tokens. It is for screens that show a job or a result; what the engine stores beside a task
+// and logs is scrubbed already. It does not block, and takes time linear in the text.
+func Scrub(text string) string { return scrub(text) }
+
 const (
 	mostScrubbed = 64 << 10 // bytes of a text that are looked at: far more than is kept of any
 	unsureEnd    = 512      // bytes at the end of a text cut there: half a secret is not known as one

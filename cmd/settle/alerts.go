@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 )
 
 // alertObject is an alert as --json prints it.
@@ -74,14 +75,14 @@ func printAlerts(w io.Writer, alerts []idemstore.Alert) error {
 		if a.TaskID != 0 {
 			example = fmt.Sprintf("task %d", a.TaskID)
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\n", printable(a.Cause), a.Count, clock(a.FirstAt), clock(a.LastAt), told, example)
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\n", story.Printable(a.Cause), a.Count, clock(a.FirstAt), clock(a.LastAt), told, example)
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
 	for _, a := range alerts {
-		fmt.Fprintf(w, "%s: %s\n", printable(a.Cause), printable(a.Text))
+		fmt.Fprintf(w, "%s: %s\n", story.Printable(a.Cause), story.Printable(a.Text))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 )
 
 // archivePause is the least rest between two batches that changed something: workers come first.
@@ -237,6 +238,6 @@ func printOutcome(cmd *cli.Command, o taskObject) error {
 	if cmd.Bool("json") {
 		return json.NewEncoder(cmd.Root().Writer).Encode(o)
 	}
-	_, err := fmt.Fprintf(cmd.Root().Writer, "%s: %s\n", nameOf(o), printable(o.Message))
+	_, err := fmt.Fprintf(cmd.Root().Writer, "%s: %s\n", nameOf(o), story.Printable(o.Message))
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/idemstore"
 	"github.com/settlemq/settle/internal/doctor"
+	"github.com/settlemq/settle/internal/story"
 )
 
 func doctorCommand() *cli.Command {
@@ -218,14 +219,14 @@ func printReport(w io.Writer, r doctor.Report) error {
 			last = f.Severity
 			fmt.Fprintf(w, "%s\n\n", map[doctor.Severity]string{doctor.Error: "Errors", doctor.Warning: "Warnings", doctor.Note: "Notes"}[last])
 		}
-		fmt.Fprintf(w, "  %s%s: %s\n", f.ID, about(f.Kind), printable(f.What))
+		fmt.Fprintf(w, "  %s%s: %s\n", f.ID, about(f.Kind), story.Printable(f.What))
 		fmt.Fprintf(w, "    hurts: %s\n", f.Why)
-		fmt.Fprintf(w, "    found: %s; wanted: %s\n", printable(f.Found.Name+" "+f.Found.Value), printable(f.Wanted.Name+" "+f.Wanted.Value))
-		fmt.Fprintf(w, "    fix:   %s\n\n", printable(f.Fix))
+		fmt.Fprintf(w, "    found: %s; wanted: %s\n", story.Printable(f.Found.Name+" "+f.Found.Value), story.Printable(f.Wanted.Name+" "+f.Wanted.Value))
+		fmt.Fprintf(w, "    fix:   %s\n\n", story.Printable(f.Fix))
 	}
 	fmt.Fprint(w, "Assumed, because nothing can check it from here\n\n")
 	for _, a := range r.Assumptions {
-		fmt.Fprintf(w, "  %s: %s\n    see to it: %s\n", a.ID, printable(a.What), a.Ensure)
+		fmt.Fprintf(w, "  %s: %s\n    see to it: %s\n", a.ID, story.Printable(a.What), a.Ensure)
 	}
 	_, err := fmt.Fprintf(w, "\n%s\n", verdictOf(r))
 	return err

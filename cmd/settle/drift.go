@@ -11,6 +11,7 @@ import (
 
 	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 )
 
 func driftCommand() *cli.Command {
@@ -103,7 +104,7 @@ func printDrift(w io.Writer, d consumer.Drift, asJSON bool) error {
 	if about != "" {
 		about += ": "
 	}
-	fmt.Fprintf(w, "%s%s", printable(about), printable(d.What))
+	fmt.Fprintf(w, "%s%s", story.Printable(about), story.Printable(d.What))
 	if d.Oldest > 0 {
 		fmt.Fprintf(w, "; the oldest is %s old", d.Oldest.Round(time.Second))
 	}
@@ -113,7 +114,7 @@ func printDrift(w io.Writer, d consumer.Drift, asJSON bool) error {
 	if len(d.Tasks) > 0 {
 		fmt.Fprintf(w, "; tasks %s", firstOf(d.Tasks, d.Count))
 	}
-	_, err := fmt.Fprintf(w, "\n  %s%s\n", map[bool]string{true: "a person has to: ", false: "to do: "}[d.NeedsPerson], printable(d.Do))
+	_, err := fmt.Fprintf(w, "\n  %s%s\n", map[bool]string{true: "a person has to: ", false: "to do: "}[d.NeedsPerson], story.Printable(d.Do))
 	return err
 }
 

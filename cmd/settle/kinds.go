@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/settlemq/settle/consumer"
+	"github.com/settlemq/settle/internal/admin"
 )
 
 func kindsCommand() *cli.Command {
@@ -87,6 +88,7 @@ type contractObject struct {
 	Success   string `json:"success"`
 	SecondRun string `json:"second_run"`
 	StopRule  string `json:"stop_rule"`
+	Link      string `json:"link,omitempty"`
 }
 
 type policyObject struct {
@@ -121,7 +123,7 @@ type profileObject struct {
 func describeKind(d consumer.Description) kindObject {
 	out := kindObject{
 		Kind: d.Name, Subject: d.Subject, Consumer: d.Consumer, OrderGuard: d.HasOrderGuard, Steps: d.HasSteps,
-		Contract: contractObject{d.Contract.Effect, d.Contract.Rows, d.Contract.Success, d.Contract.SecondRun, d.Contract.StopRule},
+		Contract: contractObject{d.Contract.Effect, d.Contract.Rows, d.Contract.Success, d.Contract.SecondRun, d.Contract.StopRule, d.Contract.Link},
 		Policy: policyObject{
 			Lease: leaseName(d.Policy.Lease), Deadline: short(d.Policy.Deadline), MaxFailures: d.Policy.MaxFailures,
 			MaxAge: short(d.Policy.MaxAge), BackoffMin: short(d.Policy.BackoffMin), BackoffMax: short(d.Policy.BackoffMax),
@@ -158,28 +160,39 @@ func leaseName(p consumer.LeasePolicy) string {
 func printKind(w io.Writer, k kindObject) error {
 	fmt.Fprintf(w, "%s\n", k.Kind)
 	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	row := func(name, value string) { fmt.Fprintf(table, "  %s\t%s\n", name, value) }
-	row("travels as", k.Subject+", consumer "+k.Consumer)
-	row("effect", k.Contract.Effect)
-	row("local rows", k.Contract.Rows)
-	row("done means", k.Contract.Success)
-	row("a second run", k.Contract.SecondRun)
-	row("stops when", k.Contract.StopRule)
-	row("limits", k.Policy.String())
+	for _, f := range k.facts() {
+		fmt.Fprintf(table, "  %s\t%s\n", f.Name, f.Value)
+	}
+	return table.Flush()
+}
+
+// facts are what is said of a kind, in words.
+func (k kindObject) facts() (facts []admin.Fact) {
+	add := func(name, value string) { facts = append(facts, admin.Fact{Name: name, Value: value}) }
+	add("travels as", k.Subject+", consumer "+k.Consumer)
+	add("effect", k.Contract.Effect)
+	add("local rows", k.Contract.Rows)
+	add("done means", k.Contract.Success)
+	add("a second run", k.Contract.SecondRun)
+	add("stops when", k.Contract.StopRule)
+	add("limits", k.Policy.String())
+	if k.Contract.Link != "" {
+		add("looked at", k.Contract.Link)
+	}
 	if k.Provider != nil {
-		row("provider", k.Provider.String())
+		add("provider", k.Provider.String())
 	}
 	if k.OrderGuard {
-		row("order", "one event of an entity at a time; one that is not newer than what was applied is skipped, unsent")
+		add("order", "one event of an entity at a time; one that is not newer than what was applied is skipped, unsent")
 	}
 	if k.Steps {
-		row("records", "one after the other, each in one transaction with its progress; the deadline is that of one record; "+
+		add("records", "one after the other, each in one transaction with its progress; the deadline is that of one record; "+
 			"tasks show says how far it is")
 	}
 	if k.Control != nil {
-		row("now", k.Control.String())
+		add("now", k.Control.String())
 	}
-	return table.Flush()
+	return facts
 }
 
 // String is the policy in one line.

@@ -68,7 +68,7 @@ func root() *cli.Command {
 		Suggest: true,
 		Commands: append([]*cli.Command{
 			workCommand(), publishCommand(), cloudEventsCommand(), tasksCommand(), recoverCommand(), driftCommand(), doctorCommand(), refusalsCommand(), archiveCommand(),
-			outboxCommand(), kindsCommand(), pauseCommand(), resumeCommand(), alertsCommand(),
+			adminCommand(), outboxCommand(), kindsCommand(), pauseCommand(), resumeCommand(), alertsCommand(),
 			migrateCommand(), providerCommand(), versionCommand(),
 		}, optional...),
 		Action: chooseSubcommand,

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 )
 
 // outboxObject is a row of the outbox as --json prints it.
@@ -84,8 +85,8 @@ func printOutbox(w io.Writer, rows []idemstore.OutboxEntry, state idemstore.Outb
 	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(table, "ID\tTASK\tSUBJECT\tKEY\tSINCE\tFAILURES\tLAST ERROR")
 	for _, r := range rows {
-		fmt.Fprintf(table, "%d\t%d\t%s\t%s\t%s\t%d\t%s\n", r.ID, r.TaskID, printable(r.Subject), printable(r.Key), clock(r.CreatedAt),
-			r.Failures, printable(r.LastError))
+		fmt.Fprintf(table, "%d\t%d\t%s\t%s\t%s\t%d\t%s\n", r.ID, r.TaskID, story.Printable(r.Subject), story.Printable(r.Key), clock(r.CreatedAt),
+			r.Failures, story.Printable(r.LastError))
 	}
 	return table.Flush()
 }

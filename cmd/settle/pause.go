@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 )
 
 func pauseCommand() *cli.Command {
@@ -145,11 +146,11 @@ func printControl(cmd *cli.Command, o controlObject) error {
 	var err error
 	switch o.Outcome {
 	case "dry_run":
-		_, err = fmt.Fprintf(w, "%s: dry run, nothing is changed: it is %s and would be %s\n", printable(o.Kind), modeWords(o.Was), modeWords(o.Mode))
+		_, err = fmt.Fprintf(w, "%s: dry run, nothing is changed: it is %s and would be %s\n", story.Printable(o.Kind), modeWords(o.Was), modeWords(o.Mode))
 	case "unchanged":
-		_, err = fmt.Fprintf(w, "%s is %s already%s\n", printable(o.Kind), modeWords(o.Mode), sinceWhen(o.At, o.Actor, o.Reason))
+		_, err = fmt.Fprintf(w, "%s is %s already%s\n", story.Printable(o.Kind), modeWords(o.Mode), sinceWhen(o.At, o.Actor, o.Reason))
 	default:
-		_, err = fmt.Fprintf(w, "%s is %s; workers obey with their next heartbeat\n", printable(o.Kind), modeWords(o.Mode))
+		_, err = fmt.Fprintf(w, "%s is %s; workers obey with their next heartbeat\n", story.Printable(o.Kind), modeWords(o.Mode))
 	}
 	return err
 }
@@ -159,7 +160,7 @@ func sinceWhen(at *time.Time, actor, reason string) string {
 	if at == nil {
 		return ""
 	}
-	return fmt.Sprintf(", since %s by %s: %s", clock(*at), printable(actor), printable(reason))
+	return fmt.Sprintf(", since %s by %s: %s", clock(*at), story.Printable(actor), story.Printable(reason))
 }
 
 // String is the control in one line.

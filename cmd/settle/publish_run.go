@@ -9,6 +9,7 @@ import (
 
 	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 )
 
 const (
@@ -140,7 +141,7 @@ func (r *report) add(a answer) error {
 	}
 	where := fmt.Sprintf("line %d", a.Line)
 	if a.File != "" {
-		where = printable(a.File) + ": " + where
+		where = story.Printable(a.File) + ": " + where
 	}
 	r.progress.clear()
 	_, err := fmt.Fprintln(r.w, where+": "+a.text())
@@ -154,7 +155,7 @@ func (a answer) text() string {
 	}
 	text := fmt.Sprintf("%s (%s)", a.Outcome, a.Reason)
 	if a.Detail != "" {
-		text += ": " + printable(a.Detail)
+		text += ": " + story.Printable(a.Detail)
 	}
 	return text
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 )
 
 const (
@@ -122,20 +123,20 @@ func (a answer) with(result consumer.Answer[json.RawMessage], err error) answer 
 
 // inWords says what became of a job that was waited for.
 func (a answer) inWords() string {
-	name := printable(a.Kind + "/" + a.Key)
+	name := story.Printable(a.Kind + "/" + a.Key)
 	if a.Status == statusPending {
 		text := fmt.Sprintf("pending (%s): %s stays in the queue and goes on", a.Reason, name)
 		if a.Detail != "" {
-			text += ": " + printable(a.Detail)
+			text += ": " + story.Printable(a.Detail)
 		}
 		return text
 	}
-	text := fmt.Sprintf("%s: %s, task %d", plainStatus(a.Status), name, a.Task)
+	text := fmt.Sprintf("%s: %s, task %d", story.Status(a.Status), name, a.Task)
 	if a.Replayed != nil && *a.Replayed {
 		text += ", done before"
 	}
 	if len(a.Result) > 0 {
-		text += ": " + printable(string(a.Result))
+		text += ": " + story.Printable(string(a.Result))
 	}
 	return text
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 	"github.com/settlemq/settle/internal/telemetry"
 )
 
@@ -182,8 +183,8 @@ func (r *recoverReport) add(t consumer.Recovered) {
 		err = r.json.Encode(line)
 	} else {
 		r.progress.clear()
-		_, err = fmt.Fprintf(r.w, "%s (task %d), %s: %s: %s\n", printable(t.Task.Kind+"/"+t.Task.Key), t.Task.TaskID,
-			plainStatus(t.Task.Status), strings.ReplaceAll(string(t.Outcome), "_", " "), printable(t.Message))
+		_, err = fmt.Fprintf(r.w, "%s (task %d), %s: %s: %s\n", story.Printable(t.Task.Kind+"/"+t.Task.Key), t.Task.TaskID,
+			story.Status(t.Task.Status), strings.ReplaceAll(string(t.Outcome), "_", " "), story.Printable(t.Message))
 	}
 	if r.failed == nil {
 		r.failed = err

@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 )
 
 func refusalsCommand() *cli.Command {
@@ -123,8 +124,8 @@ func printRefusals(cmd *cli.Command, found []idemstore.KeptRefusal) error {
 	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(table, "REFUSAL\tREFUSED\tKIND\tREASON\tTASK\tBYTES\tREPUBLISHED\tDETAIL")
 	for _, r := range found {
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", r.ID, clock(r.At), printable(r.Kind), r.Reason, unlessZero(r.TaskID), r.Size,
-			republishedAs(r.Republished), printable(r.Detail))
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", r.ID, clock(r.At), story.Printable(r.Kind), r.Reason, unlessZero(r.TaskID), r.Size,
+			republishedAs(r.Republished), story.Printable(r.Detail))
 	}
 	return table.Flush()
 }

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 )
 
 // refusalObject is a refusal as --json prints it. Body and headers only where one is shown.
@@ -72,7 +73,7 @@ func printRefusal(w io.Writer, r idemstore.KeptRefusal) error {
 	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	row := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(table, "%s\t%s\n", name, printable(value))
+			fmt.Fprintf(table, "%s\t%s\n", name, story.Printable(value))
 		}
 	}
 	row("refusal", fmt.Sprint(r.ID))

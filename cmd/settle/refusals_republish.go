@@ -11,6 +11,7 @@ import (
 
 	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 )
 
 func republishCommand() *cli.Command {
@@ -82,7 +83,7 @@ func republishOne(ctx context.Context, cmd *cli.Command, js jetstream.JetStream,
 	}
 	done := err == nil && (out.Outcome == consumer.ActDone || out.Outcome == consumer.ActWouldDo)
 	if err == nil && !done {
-		err = fmt.Errorf("refusal %d: %s", id, printable(out.Message))
+		err = fmt.Errorf("refusal %d: %s", id, story.Printable(out.Message))
 	}
 	if cmd.Bool("json") {
 		return errors.Join(json.NewEncoder(cmd.Root().Writer).Encode(line), err)
@@ -92,7 +93,7 @@ func republishOne(ctx context.Context, cmd *cli.Command, js jetstream.JetStream,
 		if press.DryRun {
 			dry = "dry run, nothing is changed: "
 		}
-		fmt.Fprintf(cmd.Root().Writer, "refusal %d: %s%s\n", id, dry, printable(out.Message))
+		fmt.Fprintf(cmd.Root().Writer, "refusal %d: %s%s\n", id, dry, story.Printable(out.Message))
 	}
 	return err
 }

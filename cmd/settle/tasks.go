@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 )
 
 func tasksCommand() *cli.Command {
@@ -115,8 +116,8 @@ func printTasks(w io.Writer, tasks []idemstore.Task) error {
 	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(table, "TASK\tKIND\tKEY\tSTATUS\tATTEMPTS\tEXTERNAL ID\tUPDATED")
 	for _, t := range tasks {
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%d\t%s\t%s\n", t.TaskID, printable(t.Kind), printable(t.Key),
-			plainStatus(t.Status), t.Attempt, printable(t.ExternalID), clock(t.UpdatedAt))
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%d\t%s\t%s\n", t.TaskID, story.Printable(t.Kind), story.Printable(t.Key),
+			story.Status(t.Status), t.Attempt, story.Printable(t.ExternalID), clock(t.UpdatedAt))
 	}
 	return table.Flush()
 }
@@ -148,7 +149,7 @@ func (n taskName) find(ctx context.Context, store *idemstore.Store) (task idemst
 		name = strconv.FormatInt(n.id, 10)
 	}
 	if errors.Is(err, idemstore.ErrNotFound) {
-		return task, fmt.Errorf("there is no task %s", printable(name))
+		return task, fmt.Errorf("there is no task %s", story.Printable(name))
 	}
 	return task, err
 }

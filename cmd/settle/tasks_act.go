@@ -16,6 +16,7 @@ import (
 
 	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 	"github.com/settlemq/settle/internal/telemetry"
 )
 
@@ -141,7 +142,7 @@ func (r *acting) one(ctx context.Context, store *idemstore.Store, o *consumer.Op
 		return nil
 	case consumer.ActRefused, consumer.ActOvertaken, consumer.ActDropped:
 	}
-	return fmt.Errorf("%s: not done: %s", nameOf(line), printable(acted.Message))
+	return fmt.Errorf("%s: not done: %s", nameOf(line), story.Printable(acted.Message))
 }
 
 // print writes what was done to standard output; with --json also what was not.
@@ -153,16 +154,16 @@ func (r *acting) print(line taskObject) error {
 	var err error
 	switch consumer.ActOutcome(line.Outcome) {
 	case consumer.ActDone, consumer.ActAsked:
-		_, err = fmt.Fprintf(w, "%s: %s\n", nameOf(line), printable(line.Message))
+		_, err = fmt.Fprintf(w, "%s: %s\n", nameOf(line), story.Printable(line.Message))
 	case consumer.ActWouldDo:
-		_, err = fmt.Fprintf(w, "%s: dry run, nothing is changed: %s\n", nameOf(line), printable(line.Message))
+		_, err = fmt.Fprintf(w, "%s: dry run, nothing is changed: %s\n", nameOf(line), story.Printable(line.Message))
 	case consumer.ActRefused, consumer.ActOvertaken, consumer.ActDropped:
 	}
 	return err
 }
 
 func nameOf(o taskObject) string {
-	return fmt.Sprintf("task %d (%s)", o.Task, printable(o.Kind+" "+o.Key))
+	return fmt.Sprintf("task %d (%s)", o.Task, story.Printable(o.Kind+" "+o.Key))
 }
 
 // withOperator gives a command the table and an operator for the kinds of this build, with the settings of its flags.

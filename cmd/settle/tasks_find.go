@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 )
 
 // maxSearch is the longest text to look for: no key and no search term is longer, but KIND/KEY is.
@@ -55,7 +56,7 @@ func findTasks(ctx context.Context, cmd *cli.Command) error {
 		case err != nil:
 			return err
 		case len(hits) == 0:
-			return fmt.Errorf("no task has, or begins with, %s", printable(text))
+			return fmt.Errorf("no task has, or begins with, %s", story.Printable(text))
 		}
 		return printHits(cmd, hits, q.Limit)
 	})(ctx, cmd)
@@ -68,8 +69,8 @@ func printHits(cmd *cli.Command, hits []idemstore.Hit, limit int) error {
 	table := tabwriter.NewWriter(cmd.Root().Writer, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(table, "TASK\tKIND\tKEY\tSTATUS\tATTEMPTS\tEXTERNAL ID\tUPDATED\tMATCHED")
 	for _, h := range hits {
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", h.TaskID, printable(h.Kind), printable(h.Key),
-			plainStatus(h.Status), h.Attempt, printable(h.ExternalID), clock(h.UpdatedAt), matched(h))
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", h.TaskID, story.Printable(h.Kind), story.Printable(h.Key),
+			story.Status(h.Status), h.Attempt, story.Printable(h.ExternalID), clock(h.UpdatedAt), matched(h))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -84,9 +85,9 @@ func printHits(cmd *cli.Command, hits []idemstore.Hit, limit int) error {
 func matched(h idemstore.Hit) string {
 	switch h.Matched {
 	case "task", "key", "external_id":
-		return printable(h.Matched)
+		return story.Printable(h.Matched)
 	}
-	return printable(h.Matched + " " + h.Value)
+	return story.Printable(h.Matched + " " + h.Value)
 }
 
 // hitObject is a task as tasks list prints it, and what was found of it.

@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 )
 
 // A provider that is asked for a day leaves hundreds of lines: of a long history the beginning and the end are printed.
@@ -35,8 +36,8 @@ func printHistory(w io.Writer, events []idemstore.Event) error {
 // historyLines are the lines of a history. What was said more than twice in a row is said by its first and its last line.
 func historyLines(events []idemstore.Event) (lines []string) {
 	add := func(e idemstore.Event, reason string) {
-		lines = append(lines, fmt.Sprintf("%s\t%s\tattempt %d\t%s\t%s\t%s\n", clock(e.At), printable(e.Actor), e.Attempt, change(e),
-			printable(reason), printable(e.ExternalID)))
+		lines = append(lines, fmt.Sprintf("%s\t%s\tattempt %d\t%s\t%s\t%s\n", clock(e.At), story.Printable(e.Actor), e.Attempt, change(e),
+			story.Printable(reason), story.Printable(e.ExternalID)))
 	}
 	for len(events) > 0 {
 		n := repeats(events)
@@ -66,7 +67,7 @@ func repeats(events []idemstore.Event) int {
 
 func change(e idemstore.Event) string {
 	if e.OldStatus == e.NewStatus || e.OldStatus == "" {
-		return plainStatus(e.NewStatus)
+		return story.Status(e.NewStatus)
 	}
-	return plainStatus(e.OldStatus) + " → " + plainStatus(e.NewStatus)
+	return story.Status(e.OldStatus) + " → " + story.Status(e.NewStatus)
 }

@@ -2,9 +2,7 @@ package main
 
 import (
 	"encoding/json"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/settlemq/settle/idemstore"
 )
@@ -106,34 +104,6 @@ func asJSON(text []byte) json.RawMessage {
 		return nil
 	}
 	return quoted
-}
-
-// plainStatus is a status in the words that people use.
-func plainStatus(s idemstore.Status) string {
-	switch s {
-	case idemstore.Started:
-		return "pending"
-	case idemstore.Unknown:
-		return "pending – being checked with the provider"
-	case idemstore.Finished:
-		return "done"
-	case idemstore.Failed:
-		return "failed"
-	case idemstore.NeedsReview:
-		return "needs review"
-	}
-	return printable(string(s))
-}
-
-// printable replaces what could move a terminal's cursor or turn its text around. Keys and answers come from
-// outside.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, s)
 }
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }

@@ -63,34 +63,3 @@ func printNext(w io.Writer, next []nextObject, stranger bool) error {
 	_, err := fmt.Fprintln(w, "This build does not know the kind; the program that serves it can do more.")
 	return err
 }
-
-// causeInWords says why a person is asked.
-func causeInWords(c idemstore.Cause) string {
-	switch c {
-	case idemstore.CauseBudget:
-		return "its attempts are used up and nobody could tell whether it happened"
-	case idemstore.CauseAge:
-		return "it was not settled within its age limit"
-	case idemstore.CauseConflict:
-		return "its data contradict ours, or a record is missing"
-	case idemstore.CauseContradictory:
-		return "the provider has other content for it, or two effects"
-	case idemstore.CauseTwoEffects:
-		return "the provider has given two ids for it, so there may be two effects"
-	case idemstore.CauseNotBooked:
-		return "it is done at the provider, and the local rows were refused"
-	case idemstore.CauseRefusalUnbooked:
-		return "the provider refused it, and the local rows that say so were refused"
-	case idemstore.CauseSkipUnbooked:
-		return "a newer event made it needless, it was not sent, and the local rows that say so were refused"
-	case idemstore.CauseAbsent:
-		return "the provider does not know it, and nothing permits sending it again"
-	case idemstore.CauseVanished:
-		return "the provider does not know an id any more that it once gave"
-	case idemstore.CauseNoLookup:
-		return "it may have happened, its kind has no way to ask, and no key protects a second request"
-	case idemstore.CauseReplayedError:
-		return "the provider answers every request with the same stored error"
-	}
-	return ""
-}

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v3"
 
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 )
 
 // listedAside is how many records that were set aside are listed, unless asked for more.
@@ -76,9 +76,9 @@ func (p *progressObject) line(final bool) string {
 	if p == nil {
 		return ""
 	}
-	text := fmt.Sprintf("record %s of %s, %s set aside", grouped(p.Done), grouped(p.Total), grouped(p.SetAside))
+	text := fmt.Sprintf("record %s of %s, %s set aside", story.Grouped(p.Done), story.Grouped(p.Total), story.Grouped(p.SetAside))
 	if !final {
-		text += ", last progress " + ago(time.Duration(p.QuietSeconds*float64(time.Second)))
+		text += ", last progress " + story.Ago(time.Duration(p.QuietSeconds*float64(time.Second)))
 	}
 	return text
 }
@@ -90,32 +90,10 @@ func (p *progressObject) printAside(w io.Writer) error {
 	fmt.Fprint(w, "\nSet aside (records count from 0)\n")
 	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	for _, a := range p.Aside {
-		fmt.Fprintf(table, "record %d\t%s\n", a.Index, printable(a.Reason))
+		fmt.Fprintf(table, "record %d\t%s\n", a.Index, story.Printable(a.Reason))
 	}
 	if more := p.SetAside - len(p.Aside); more > 0 {
-		fmt.Fprintf(table, "and %s more: --set-aside 0 lists all\n", grouped(more))
+		fmt.Fprintf(table, "and %s more: --set-aside 0 lists all\n", story.Grouped(more))
 	}
 	return table.Flush()
-}
-
-// grouped is a count with its thousands set apart: 10,000.
-func grouped(n int) string {
-	text := strconv.Itoa(n)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
-
-// ago is a past moment in the largest unit that fits.
-func ago(d time.Duration) string {
-	for _, unit := range []struct {
-		length time.Duration
-		name   string
-	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "min"}} {
-		if d >= unit.length {
-			return fmt.Sprintf("%d %s ago", d/unit.length, unit.name)
-		}
-	}
-	return fmt.Sprintf("%d s ago", max(d, 0)/time.Second)
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/settlemq/settle/internal/story"
 )
 
 // halfABatch is oneOfEach with a running import: 4,213 of 10,000 records, 25 of which were set aside.
@@ -77,12 +79,12 @@ func TestAgo(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		-time.Second: "0 s ago", 3900 * time.Millisecond: "3 s ago", 119 * time.Second: "1 min ago", 3 * time.Hour: "3 h ago", 49 * time.Hour: "2 d ago",
 	} {
-		if got := ago(d); got != want {
+		if got := story.Ago(d); got != want {
 			t.Errorf("%s is %q, want %q", d, got, want)
 		}
 	}
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
-		if got := grouped(n); got != want {
+		if got := story.Grouped(n); got != want {
 			t.Errorf("%d is %q, want %q", n, got, want)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 )
 
 func tasksShowCommand() *cli.Command {
@@ -63,13 +64,13 @@ func printStory(w io.Writer, t idemstore.Task, b beside, events []idemstore.Even
 	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	row := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(table, "%s\t%s\n", name, printable(value))
+			fmt.Fprintf(table, "%s\t%s\n", name, story.Printable(value))
 		}
 	}
 	row("task", fmt.Sprint(t.TaskID))
 	row("kind", t.Kind)
 	row("key", t.Key)
-	row("status", plainStatus(t.Status))
+	row("status", story.Status(t.Status))
 	row("its kind is", b.paused(t))
 	row("attempts", fmt.Sprintf("%d, of which %d failed", t.Attempt, t.Failures))
 	row("progress", b.progress.line(t.Status.Final()))
@@ -113,21 +114,21 @@ func printStory(w io.Writer, t idemstore.Task, b beside, events []idemstore.Even
 
 // summary is the one sentence that support needs.
 func summary(t idemstore.Task) string {
-	name := printable(t.Kind + " " + t.Key)
+	name := story.Printable(t.Kind + " " + t.Key)
 	switch t.Status {
 	case idemstore.Finished:
 		return fmt.Sprintf("%s is done: attempt %d finished it at %s%s.%s", name, t.Attempt, clockOf(t.FinishedAt), asExternal(t), belied(t))
 	case idemstore.Failed:
 		return fmt.Sprintf("%s failed for good at %s%s%s.%s", name, clockOf(t.FinishedAt), asExternal(t), because(t), belied(t))
 	case idemstore.NeedsReview:
-		return fmt.Sprintf("%s needs review: %s; a person decides%s.", name, cmp.Or(causeInWords(t.Cause), "nothing more is sent"), because(t))
+		return fmt.Sprintf("%s needs review: %s; a person decides%s.", name, cmp.Or(story.Cause(t.Cause), "nothing more is sent"), because(t))
 	case idemstore.Unknown:
 		return fmt.Sprintf("%s is being checked with the provider: a request may have left and its outcome is not known; "+
 			"it is asked not before %s.", name, clock(t.NextAttemptAt))
 	case idemstore.Started:
 		return fmt.Sprintf("%s is pending: %s.", name, pending(t))
 	}
-	return fmt.Sprintf("%s has the status %s, which this build does not know.", name, printable(string(t.Status)))
+	return fmt.Sprintf("%s has the status %s, which this build does not know.", name, story.Printable(string(t.Status)))
 }
 
 func pending(t idemstore.Task) string {
@@ -144,7 +145,7 @@ func asExternal(t idemstore.Task) string {
 	if t.ExternalID == "" {
 		return ""
 	}
-	return " as " + printable(t.ExternalID)
+	return " as " + story.Printable(t.ExternalID)
 }
 
 // belied says that a task did not end as it says, or not only so.
@@ -152,12 +153,12 @@ func belied(t idemstore.Task) string {
 	if t.EvidenceID == "" || t.EvidenceID == t.ExternalID {
 		return ""
 	}
-	return " But an attempt that had lost it brought proof of another effect, " + printable(t.EvidenceID) + ": look at it at the provider."
+	return " But an attempt that had lost it brought proof of another effect, " + story.Printable(t.EvidenceID) + ": look at it at the provider."
 }
 
 func because(t idemstore.Task) string {
 	if t.LastError == "" {
 		return ""
 	}
-	return " (" + printable(t.LastError) + ")"
+	return " (" + story.Printable(t.LastError) + ")"
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 )
 
 const (
@@ -19,18 +20,18 @@ const (
 type drawing struct {
 	strings.Builder
 
-	last    moment
+	last    story.Moment
 	attempt int // of the heading that was drawn last
 }
 
 // drawTimeline draws moments from top to bottom: their times, and behind a rail what they are.
-func drawTimeline(w io.Writer, t idemstore.Task, line []moment) error {
+func drawTimeline(w io.Writer, t idemstore.Task, line []story.Moment) error {
 	d := &drawing{}
 	fmt.Fprintf(d, "%s\n\n", strings.Join(wrapped(summary(t), traceWidth), "\n"))
 	for i, m := range line {
 		if left := len(line) - historyHead - historyTail; left > 1 && i >= historyHead && i < historyHead+left {
 			if i == historyHead {
-				d.rail("┊", fmt.Sprintf("… %s moments are left out; --json has all", grouped(left)))
+				d.rail("┊", fmt.Sprintf("… %s moments are left out; --json has all", story.Grouped(left)))
 			}
 			d.last = m
 			continue
@@ -60,13 +61,13 @@ func epilogue(t idemstore.Task) (lines []string) {
 	case t.Duplicates == 1:
 		lines = append(lines, "1 repeat of the message was answered from the row")
 	case t.Duplicates > 1:
-		lines = append(lines, grouped(t.Duplicates)+" repeats of the message were answered from the row")
+		lines = append(lines, story.Grouped(t.Duplicates)+" repeats of the message were answered from the row")
 	}
 	return lines
 }
 
 // moment draws one, below what lies between it and the one before.
-func (d *drawing) moment(m moment) {
+func (d *drawing) moment(m story.Moment) {
 	d.between(m)
 	if m.Attempt != 0 && m.Attempt != d.attempt {
 		d.heading(m)
@@ -75,7 +76,7 @@ func (d *drawing) moment(m moment) {
 	if m.Times > 1 {
 		times = fmt.Sprintf(" (%d times more)", m.Times)
 	}
-	mark, lines := markOf(m), wrapped(printable(inWords(m))+times, traceWidth-traceRail-4)
+	mark, lines := markOf(m), wrapped(story.Printable(inWords(m))+times, traceWidth-traceRail-4)
 	fmt.Fprintf(d, "  %s %s %s\n", m.At.UTC().Format("15:04:05.000"), mark, lines[0])
 	for _, more := range lines[1:] {
 		d.rail("│", "  "+more)
@@ -84,13 +85,13 @@ func (d *drawing) moment(m moment) {
 }
 
 // between says how long nothing happened, which takes one line however long it was, and that the day changes.
-func (d *drawing) between(m moment) {
+func (d *drawing) between(m story.Moment) {
 	first, date, wait := d.last.At.IsZero(), "", ""
 	if m.At.UTC().Format(time.DateOnly) != d.last.At.UTC().Format(time.DateOnly) {
 		date = m.At.UTC().Format(time.DateOnly)
 	}
 	if passed := m.At.Sub(d.last.At); !first && passed >= longWait {
-		wait = " " + waited(passed)
+		wait = " " + story.Wait(passed)
 	}
 	switch rail := "┊"; {
 	case first:
@@ -103,14 +104,14 @@ func (d *drawing) between(m moment) {
 }
 
 // heading names an attempt, and who began it.
-func (d *drawing) heading(m moment) {
+func (d *drawing) heading(m story.Moment) {
 	d.attempt = m.Attempt
 	text := fmt.Sprintf("attempt %d", m.Attempt)
-	if m.Actor != "" && m.Actor != workerActor {
-		text += ", by " + printable(m.Actor)
+	if m.Actor != "" && m.Actor != story.Worker {
+		text += ", by " + story.Printable(m.Actor)
 	}
 	if m.TraceID != "" {
-		text += ", trace " + printable(m.TraceID)
+		text += ", trace " + story.Printable(m.TraceID)
 	}
 	d.rail("├", "─ "+text)
 }
@@ -124,7 +125,7 @@ func (d *drawing) rail(mark, text string) {
 }
 
 // markOf is the sign of a moment on the rail.
-func markOf(m moment) string {
+func markOf(m story.Moment) string {
 	switch idemstore.Status(m.Status) {
 	case idemstore.Finished:
 		return "✓"
@@ -135,24 +136,24 @@ func markOf(m moment) string {
 	case idemstore.Started:
 	}
 	switch m.What {
-	case momentStored:
+	case story.Stored:
 		return "●"
-	case momentActed:
+	case story.Acted:
 		return "◆"
-	case momentRefused:
+	case story.Refused:
 		return "✗"
 	}
 	return "○"
 }
 
 // inWords says what a moment is, what it led to, and what the broker is told.
-func inWords(m moment) string {
+func inWords(m story.Moment) string {
 	text := m.Text
-	if m.What == momentActed {
+	if m.What == story.Acted {
 		text = m.Actor + ": " + text
 	}
 	if m.Status != "" {
-		text += " → " + strings.TrimPrefix(plainStatus(idemstore.Status(m.Status)), "pending – ")
+		text += " → " + strings.TrimPrefix(story.Status(idemstore.Status(m.Status)), "pending – ")
 	}
 	if m.ExternalID != "" {
 		text += " as " + m.ExternalID
@@ -166,27 +167,6 @@ func inWords(m moment) string {
 		text += "; then the message is ended"
 	}
 	return text
-}
-
-// units are those that a wait is told in.
-var units = []struct {
-	length time.Duration
-	name   string
-}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}}
-
-// waited is a wait of at least a second, in its two largest units.
-func waited(d time.Duration) (text string) {
-	for i, u := range units {
-		if d < u.length {
-			continue
-		}
-		text = fmt.Sprintf("%d %s", d/u.length, u.name)
-		if i+1 < len(units) && d%u.length >= units[i+1].length {
-			text += fmt.Sprintf(" %d %s", d%u.length/units[i+1].length, units[i+1].name)
-		}
-		return text
-	}
-	return "a moment"
 }
 
 // wrapped breaks a text between words into lines of so many columns; a longer word has a line of its own, cut to fit.

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 )
 
 // publishOne sends one charge.
@@ -154,7 +155,7 @@ func TestTraceAsJSON(t *testing.T) {
 		t.Fatalf("%s", out)
 	}
 	last := o.Timeline[1]
-	if last.What != momentSaved || last.Attempt != 2 || last.Status != "unknown" || last.Settle != "nak" || last.At.IsZero() {
+	if last.What != story.Saved || last.Attempt != 2 || last.Status != "unknown" || last.Settle != "nak" || last.At.IsZero() {
 		t.Errorf("%+v", last)
 	}
 }
@@ -164,10 +165,10 @@ func TestWhatIsSaidAgainAndAgainIsSaidTwice(t *testing.T) {
 	at := time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC)
 	var events []idemstore.Event
 	for n := range 200 {
-		events = append(events, idemstore.Event{At: at.Add(time.Duration(n+1) * time.Hour), Actor: workerActor, Attempt: n + 1,
+		events = append(events, idemstore.Event{At: at.Add(time.Duration(n+1) * time.Hour), Actor: story.Worker, Attempt: n + 1,
 			OldStatus: idemstore.Started, NewStatus: idemstore.Unknown, Reason: "no outcome is known"})
 	}
-	line := timeline(idemstore.Task{CreatedAt: at, Status: idemstore.Unknown}, events, nil)
+	line := story.Timeline(idemstore.Task{CreatedAt: at, Status: idemstore.Unknown}, events, nil)
 	if len(line) != 3 || line[2].Times != 199 || line[2].Attempt != 200 {
 		t.Errorf("%+v", line)
 	}
@@ -179,7 +180,7 @@ func TestAWaitIsToldInItsTwoLargestUnits(t *testing.T) {
 		90 * time.Second: "1 min 30 s", time.Hour: "1 h", 76*time.Hour + 20*time.Minute: "3 d 4 h", 25*time.Hour - time.Second: "1 d",
 		61 * time.Minute: "1 h 1 min", time.Minute: "1 min",
 	} {
-		if got := waited(d); got != want {
+		if got := story.Wait(d); got != want {
 			t.Errorf("%v is %q, want %q", d, got, want)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/settlemq/settle/consumer"
+	"github.com/settlemq/settle/internal/story"
 )
 
 const subjectPrefix = "jobs." // and the kind
@@ -97,7 +98,7 @@ func printUnrouted(w io.Writer, subjects []unrouted) error {
 	fmt.Fprintln(table, "SUBJECT\tSEQUENCE\tSTORED\tBYTES")
 	for _, u := range subjects {
 		for _, m := range u.Messages {
-			fmt.Fprintf(table, "%s\t%d\t%s\t%d\n", printable(u.Subject), m.Sequence, clock(m.StoredAt), m.Size)
+			fmt.Fprintf(table, "%s\t%d\t%s\t%d\n", story.Printable(u.Subject), m.Sequence, clock(m.StoredAt), m.Size)
 		}
 	}
 	if err := table.Flush(); err != nil {
@@ -105,7 +106,7 @@ func printUnrouted(w io.Writer, subjects []unrouted) error {
 	}
 	fmt.Fprintln(w)
 	for _, u := range subjects {
-		fmt.Fprintf(w, "%s: %d in all; %s\n", printable(u.Subject), u.Count, u.Reason)
+		fmt.Fprintf(w, "%s: %d in all; %s\n", story.Printable(u.Subject), u.Count, u.Reason)
 	}
 	return nil
 }

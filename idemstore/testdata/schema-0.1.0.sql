@@ -105,7 +105,9 @@ create table if not exists settle.tasks (
 create index if not exists tasks_open on settle.tasks (next_attempt_at, id) where status in ('started', 'unknown');
 -- What waits for a person. No index has a column that a heartbeat or a duplicate changes.
 create index if not exists tasks_parked on settle.tasks (id) where status = 'needs_review';
--- Of these, those about which the provider goes on being asked.
+-- What failed, for lists: few rows of many.
+create index if not exists tasks_failed on settle.tasks (id) where status = 'failed';
+-- Of those that wait for a person, those about which the provider goes on being asked.
 create index if not exists tasks_asked on settle.tasks (next_attempt_at, id)
   where status = 'needs_review' and review_cause in ('budget', 'age');
 -- Search by trace id and by derived provider key (a plain one begins as its key does). Twelve hex digits of either fit in

@@ -1,0 +1,121 @@
+package admin
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/settlemq/settle/idemstore"
+)
+
+const alertsShown = 10
+
+// overview is what is going on.
+type overview struct {
+	Kinds    []kindCounts `json:"kinds"` // that have something that is not over, or failed
+	Outbox   []pile       `json:"outbox"`
+	Activity activity     `json:"activity"`
+	Alerts   []alert      `json:"alerts"`
+	Paused   []control    `json:"paused"`
+	Cut      bool         `json:"cut,omitempty"` // counts and ages are lower bounds
+}
+
+// kindCounts is where the tasks of one kind stand.
+type kindCounts struct {
+	Kind    string `json:"kind"`
+	Pending pile   `json:"pending"`
+	Held    int    `json:"held"` // of the pending ones, those that an attempt works at
+	Unknown pile   `json:"unknown"`
+	Review  pile   `json:"needs_review"`
+	Failed  pile   `json:"failed"`
+}
+
+// alert is what people were called for. The names are those of settle alerts --json.
+type alert struct {
+	Cause   string     `json:"cause"`
+	Kind    string     `json:"kind,omitempty"`
+	Text    string     `json:"text"`
+	Task    int64      `json:"task,omitempty"`
+	Count   int        `json:"count"`
+	FirstAt time.Time  `json:"first_at"`
+	LastAt  time.Time  `json:"last_at"`
+	ToldAt  *time.Time `json:"told_at"`
+}
+
+// control is how a kind is served, and who wanted that.
+type control struct {
+	Kind   string    `json:"kind"`
+	Mode   string    `json:"mode"`
+	Actor  string    `json:"actor"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
+}
+
+// Words say how it is served.
+func (c control) Words() string { return modeWords[c.Mode] }
+
+func (s *screen) getOverview(r *http.Request) (view, error) {
+	o := overview{Kinds: []kindCounts{}, Alerts: []alert{}, Paused: []control{}}
+	v := view{page: "overview", title: texts["overview"]}
+	for _, add := range []func(context.Context, *overview) error{s.addCounts, s.addActivity, s.addAlerts, s.addPaused} {
+		if err := add(r.Context(), &o); err != nil {
+			return v, err
+		}
+	}
+	v.data = o
+	return v, nil
+}
+
+func (s *screen) addCounts(ctx context.Context, o *overview) error {
+	c, err := s.Store.Census(ctx)
+	if err != nil {
+		return err
+	}
+	failed, err := s.Store.FailedOf(ctx)
+	if err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for kind := range c.Open {
+		names[kind] = true
+	}
+	for kind := range failed {
+		names[kind] = true
+	}
+	for _, kind := range slices.Sorted(maps.Keys(names)) {
+		open := c.Open[kind]
+		o.Kinds = append(o.Kinds, kindCounts{kind, named("pending", open.Started), open.Held, named("unknown", open.Unknown),
+			named("needs_review", open.Parked), named("failed", failed[kind])})
+	}
+	o.Outbox = sorted(map[string]idemstore.Pile{texts["outbox_jobs"]: c.OutboxJobs, texts["outbox_events"]: c.OutboxEvents})
+	o.Cut = c.OpenCut || c.ParkedCut
+	return nil
+}
+
+func named(name string, p idemstore.Pile) pile { return pile{name, p.Count, p.Oldest.Seconds()} }
+
+func (s *screen) addActivity(ctx context.Context, o *overview) error {
+	a, err := s.Store.Recent(ctx)
+	o.Activity = activityOf(a)
+	return err
+}
+
+func (s *screen) addAlerts(ctx context.Context, o *overview) error {
+	found, err := s.Store.Alerts(ctx, alertsShown)
+	for _, a := range found {
+		o.Alerts = append(o.Alerts, alert{a.Cause, a.Kind, a.Text, a.TaskID, a.Count, a.FirstAt, a.LastAt, a.ToldAt})
+	}
+	return err
+}
+
+func (s *screen) addPaused(ctx context.Context, o *overview) error {
+	found, err := s.Store.Controls(ctx)
+	for _, c := range found {
+		if c.Mode != idemstore.ModeRunning {
+			o.Paused = append(o.Paused, control{c.Kind, string(c.Mode), c.Actor, c.Reason, c.At})
+		}
+	}
+	return err
+}

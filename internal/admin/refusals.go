@@ -1,0 +1,115 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/settlemq/settle/consumer"
+	"github.com/settlemq/settle/idemstore"
+)
+
+const aDay = 24 * time.Hour
+
+// refusal is a message that was not accepted.
+type refusal struct {
+	ID          int64      `json:"id"`
+	At          time.Time  `json:"at"`
+	Kind        string     `json:"kind,omitempty"`
+	Key         string     `json:"key,omitempty"`
+	Reason      string     `json:"reason"`
+	Detail      string     `json:"detail,omitempty"`
+	Subject     string     `json:"subject,omitempty"`
+	Stream      string     `json:"stream,omitempty"`
+	Sequence    uint64     `json:"sequence,omitempty"`
+	Size        int        `json:"size"`
+	Cut         bool       `json:"cut,omitempty"`  // only the beginning of the body was kept
+	Task        int64      `json:"task,omitempty"` // that it conflicts with
+	Republished *time.Time `json:"republished_at,omitempty"`
+	By          string     `json:"republished_by,omitempty"`
+	Why         string     `json:"republish_reason,omitempty"`
+
+	Headers []Fact `json:"-"`
+	Body    string `json:"body,omitempty"` // without what is not to be shown; not in lists
+}
+
+func refusalOf(r idemstore.KeptRefusal) refusal {
+	out := refusal{
+		ID: r.ID, At: r.At, Kind: r.Kind, Key: r.Key, Reason: string(r.Reason), Detail: consumer.Scrub(r.Detail), Subject: r.Subject,
+		Stream: r.Origin.Stream, Sequence: r.Origin.Sequence, Size: r.Size, Cut: r.Cut, Task: r.TaskID, Body: shown(r.Body),
+	}
+	if r.Republished != nil {
+		out.Republished, out.By, out.Why = &r.Republished.At, r.Republished.Actor, r.Republished.Reason
+	}
+	for name, values := range r.Headers {
+		for _, value := range values {
+			out.Headers = append(out.Headers, Fact{name, consumer.Scrub(value)})
+		}
+	}
+	slices.SortStableFunc(out.Headers, func(a, b Fact) int { return compare(a.Name, b.Name) })
+	return out
+}
+
+func (s *screen) getRefusal(r *http.Request) (view, error) {
+	id, err := number(r.PathValue("id"))
+	if err != nil {
+		return view{}, err
+	}
+	found, err := s.Store.FindRefusal(r.Context(), id)
+	return view{page: "refusal", title: texts["refusal"] + " " + strconv.FormatInt(id, 10), data: refusalOf(found)}, err
+}
+
+func (s *screen) fillRefusals(ctx context.Context, l *list, newer time.Duration) error {
+	f := idemstore.RefusalFilter{Kind: l.Kind, Before: l.after, Limit: pageLength}
+	if newer > 0 {
+		f.Since = time.Now().Add(-newer)
+	}
+	found, err := s.Store.Refusals(ctx, f)
+	if err != nil {
+		return err
+	}
+	for _, r := range found {
+		l.Refusals = append(l.Refusals, refusalOf(r))
+	}
+	if len(found) == pageLength {
+		l.Next = found[pageLength-1].ID
+	}
+	piles, err := s.Store.RefusedBy(ctx, aDay)
+	if err != nil {
+		return err
+	}
+	byReason := map[string]idemstore.Pile{}
+	for reason, p := range piles {
+		byReason[string(reason)] = p
+	}
+	l.Counts = sorted(byReason)
+	return nil
+}
+
+// Facts are the details of a refusal.
+func (r refusal) Facts() (facts []fact) {
+	add := func(name, value, link string) {
+		if value != "" {
+			facts = append(facts, fact{name, value, link})
+		}
+	}
+	add("Refused", when(r.At), "")
+	add("Reason", r.Reason, "")
+	add("Detail", r.Detail, "")
+	add("Kind", r.Kind, "")
+	add("Key", r.Key, "")
+	add("Subject", r.Subject, "")
+	if r.Sequence != 0 {
+		add("Message", r.Stream+" "+strconv.FormatUint(r.Sequence, 10), "")
+	}
+	add("Bytes", strconv.Itoa(r.Size), "")
+	if r.Task != 0 {
+		add("Conflicts with task", strconv.FormatInt(r.Task, 10), "/tasks/"+strconv.FormatInt(r.Task, 10))
+	}
+	add("Published again", whenOf(r.Republished, ""), "")
+	add("By", r.By, "")
+	add("Why", r.Why, "")
+	return facts
+}

@@ -1,0 +1,203 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/settlemq/settle/consumer"
+	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
+)
+
+const (
+	asideShown    = 100 // records of a batch that were set aside
+	refusalsShown = 20  // refused messages of one task
+)
+
+// task is everything about one task.
+type task struct {
+	row
+
+	Message     string         `json:"message"` // the sentence that answers the customer
+	LastAttempt time.Time      `json:"last_attempt_at"`
+	ProviderKey string         `json:"provider_key,omitempty"`
+	Provider    string         `json:"provider,omitempty"`
+	EvidenceID  string         `json:"evidence_id,omitempty"`
+	EventID     string         `json:"event_id,omitempty"`
+	EventSource string         `json:"event_source,omitempty"`
+	Stream      string         `json:"stream,omitempty"`
+	Sequence    uint64         `json:"sequence,omitempty"`
+	TraceID     string         `json:"trace_id,omitempty"`
+	KindMode    string         `json:"kind_mode"` // running, asking or paused
+	Progress    *progress      `json:"progress,omitempty"`
+	Timeline    []story.Moment `json:"timeline"`
+	Refusals    []refusal      `json:"refusals,omitempty"`
+
+	// Without what is not to be shown.
+	Job    string `json:"job,omitempty"`
+	Result string `json:"result,omitempty"`
+	Answer string `json:"answer,omitempty"`
+
+	ExternalLink string `json:"external_link,omitempty"`
+	TraceLink    string `json:"trace_link,omitempty"`
+
+	traceURL string
+}
+
+// progress is how far a batch has come that is done record by record.
+type progress struct {
+	Done     int     `json:"done"`
+	Total    int     `json:"total"`
+	SetAside int     `json:"set_aside"`
+	Aside    []aside `json:"set_aside_records,omitempty"`
+}
+
+// aside is a record that was set aside.
+type aside struct {
+	Index  int    `json:"index"` // in the job, from 0
+	Reason string `json:"reason"`
+}
+
+func (s *screen) getTask(r *http.Request) (view, error) {
+	id, err := number(r.PathValue("id"))
+	if err != nil {
+		return view{}, err
+	}
+	t, err := s.task(r.Context(), id)
+	return view{page: "task", title: t.Kind + " " + story.Printable(t.Key), data: t}, err
+}
+
+// task reads a task with all that stands beside its row.
+func (s *screen) task(ctx context.Context, id int64) (task, error) {
+	t, err := s.Store.FindByID(ctx, id)
+	if err != nil {
+		return task{}, err
+	}
+	events, err := s.Store.Events(ctx, id)
+	if err != nil {
+		return task{}, err
+	}
+	refused, err := s.Store.RefusalsOf(ctx, id, refusalsShown)
+	if err != nil {
+		return task{}, err
+	}
+	out := s.told(t, events, refused)
+	if out.Progress, err = s.progress(ctx, id); err != nil {
+		return task{}, err
+	}
+	out.KindMode, err = s.mode(ctx, t.Kind)
+	return out, err
+}
+
+// told puts together what row and history say.
+func (s *screen) told(t idemstore.Task, events []idemstore.Event, refused []idemstore.KeptRefusal) task {
+	k := s.kinds[t.Kind]
+	out := task{
+		row: rowOf(t), Message: answer(t, story.Skipped(t, events), k.Words), LastAttempt: story.LastAttempt(t, events),
+		ProviderKey: t.ProviderKey, Provider: consumer.Scrub(t.Provider), EvidenceID: t.EvidenceID, EventID: t.Event.ID, EventSource: t.Event.Source,
+		Stream: t.Origin.Stream, Sequence: t.Origin.Sequence, TraceID: story.TraceID(t.OriginTrace),
+		Timeline: story.Timeline(t, events, refused), Job: shown(t.Payload), Result: shown(t.Result), Answer: shown([]byte(t.Answer)),
+		ExternalLink: link(k.Link, idPlace, t.ExternalID), traceURL: s.TraceURL,
+	}
+	out.TraceLink = out.LinkTrace(out.TraceID)
+	for _, r := range refused {
+		out.Refusals = append(out.Refusals, refusalOf(r))
+	}
+	return out
+}
+
+func (s *screen) progress(ctx context.Context, id int64) (*progress, error) {
+	p, err := s.Store.Progress(ctx, id)
+	if err != nil || p.Done == 0 {
+		return nil, err
+	}
+	out := &progress{Done: p.Done, Total: p.Total, SetAside: p.SetAside}
+	if p.SetAside == 0 {
+		return out, nil
+	}
+	records, err := s.Store.StepsSetAside(ctx, id, asideShown)
+	for _, r := range records {
+		out.Aside = append(out.Aside, aside{r.Index, consumer.Scrub(r.Reason)})
+	}
+	return out, err
+}
+
+// mode is how workers serve a kind.
+func (s *screen) mode(ctx context.Context, kind string) (string, error) {
+	controls, err := s.Store.Controls(ctx, kind)
+	if err != nil || len(controls) == 0 {
+		return string(idemstore.ModeRunning), err
+	}
+	return string(controls[0].Mode), nil
+}
+
+// PlainError says what the last error means; empty if there is none.
+func (t task) PlainError() string {
+	if t.LastError == "" {
+		return ""
+	}
+	return errorWords[t.ErrorClass]
+}
+
+// PausedWords says that nothing goes on because the kind is paused; empty if it is not, or if nothing is to go on.
+func (t task) PausedWords() string {
+	if t.KindMode == string(idemstore.ModeRunning) || idemstore.Status(t.Status).Final() {
+		return ""
+	}
+	return modeWords[t.KindMode]
+}
+
+// LinkTrace leads to a trace; empty where no place for traces is known.
+func (t task) LinkTrace(id string) string { return link(t.traceURL, tracePlace, id) }
+
+// fact is a line of the details.
+type fact struct{ Name, Value, Link string }
+
+// Facts are the details, without those that there are not.
+func (t task) Facts() (facts []fact) {
+	add := func(name, value, link string) {
+		if value != "" {
+			facts = append(facts, fact{name, value, link})
+		}
+	}
+	add("Job id", strconv.FormatInt(t.Task, 10), "")
+	add("Kind", t.Kind, "")
+	add("Key", t.Key, "")
+	add("Request id", t.ProviderKey, "")
+	add("External reference", t.ExternalID, t.ExternalLink)
+	if t.EvidenceID != t.ExternalID {
+		add("Other external reference", t.EvidenceID, "")
+	}
+	add("Attempts", strconv.Itoa(t.Attempts)+", "+strconv.Itoa(t.Failures)+" without an outcome", "")
+	add("Last attempt", when(t.LastAttempt), "")
+	add("Duplicates stopped", story.Grouped(t.Duplicates), "")
+	add("Progress", t.Progress.words(), "")
+	add("Created", when(t.CreatedAt), "")
+	add("Next attempt", whenOf(t.NextAttemptAt, "not before "), "")
+	add("Age limit", whenOf(t.GiveUpAt, ""), "")
+	add("Finished", whenOf(t.FinishedAt, ""), "")
+	add("Archived", whenOf(t.ArchivedAt, ""), "")
+	add("Provider", t.Provider, "")
+	add("Message", strings.TrimSuffix(t.Stream+" "+strconv.FormatUint(t.Sequence, 10), " 0"), "")
+	add("Event id", t.EventID, "")
+	add("Event source", t.EventSource, "")
+	add("Trace id", t.TraceID, t.TraceLink)
+	return facts
+}
+
+func (p *progress) words() string {
+	if p == nil {
+		return ""
+	}
+	return "record " + story.Grouped(p.Done) + " of " + story.Grouped(p.Total) + ", " + story.Grouped(p.SetAside) + " set aside"
+}
+
+func whenOf(t *time.Time, before string) string {
+	if t == nil {
+		return ""
+	}
+	return before + when(*t)
+}
