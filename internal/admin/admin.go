@@ -72,7 +72,7 @@ var assets embed.FS
 // New gives the handler of a screen. It returns an error for a Config that cannot work, naming the field.
 func New(c Config) (http.Handler, error) {
 	if c.Store == nil {
-		return nil, errors.New("Store is missing")
+		return nil, errors.New("no Store")
 	}
 	if c.LongAfter <= 0 {
 		c.LongAfter = 15 * time.Minute

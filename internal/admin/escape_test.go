@@ -175,7 +175,7 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 			}
 		}
 	}
-	res, err := http.Post(d.url+"/tasks/1", "text/plain", nil) //nolint:noctx // over with the test's server
+	res, err := http.Post(d.url+"/tasks/1", "text/plain", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -248,7 +248,8 @@ func TestColoursHaveContrast(t *testing.T) {
 	pairs := []string{"text page", "quiet page", "link page", "text panel", "quiet panel", "link panel", "done-text done-back", "open-text open-back",
 		"review-text review-back", "failed-text failed-back"}
 	graphics := []string{"edge page", "edge panel", "done panel", "open panel", "review panel", "failed panel"}
-	for theme, text := range map[string]string{"light": light, "dark": dark[:strings.Index(dark, "\n}")]} {
+	dark, _, _ = strings.Cut(dark, "\n}")
+	for theme, text := range map[string]string{"light": light, "dark": dark} {
 		colours := map[string]float64{}
 		for _, m := range regexp.MustCompile(`--([\w-]+): #([0-9a-f]{6});`).FindAllStringSubmatch(text, -1) {
 			colours[m[1]] = luminance(t, m[2])

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// request asks with a name for the host.
+func request(t *testing.T, url, host string) (status int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host != "" {
+		req.Host = host
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(text)
+}
+
+func TestAdminAnswersACustomer(t *testing.T) {
+	t.Parallel()
+	env := oneOfEach(t)
+	execute(t, env["DATABASE_URL"], `update settle.tasks set payload = '{"order_id":"3","customer_id":"c_17","amount":1200,"currency":"EUR"}' where key = 'order_3'`)
+	env["SETTLE_ADMIN_ADDR"] = "127.0.0.1:0"
+	s := start(t, env, "admin")
+	url := regexp.MustCompile(`http://[0-9.:]+`).FindString(s.await("the support screen listens"))
+	for path, want := range map[string]string{
+		"/healthz": "ok", "/readyz": "ready",
+		"/find?q=order_3": "Charged once, 12.00 EUR, charge ch_3, on ", // one hit: its page
+		"/kinds":          "one charge of the order&#39;s amount", "/lists/review": "order/5", "/lists/strays": "not connected to NATS",
+		"/api/tasks/3": `"message":"Charged once, 12.00 EUR, charge ch_3`,
+	} {
+		if status, body := request(t, url+path, ""); status != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: %d, no %q in\n%s", path, status, want, body)
+		}
+	}
+	if status, _ := request(t, url+"/tasks/3", "evil.example"); status != http.StatusForbidden {
+		t.Errorf("another name for this host is answered with %d", status)
+	}
+	s.signal(os.Interrupt)
+	if code := s.exit(); code != exitDone {
+		t.Errorf("exit %d", code)
+	}
+}
+
+func TestAdminListensToThisHostAlone(t *testing.T) {
+	t.Parallel()
+	for _, addr := range []string{"0.0.0.0:0", ":8088", "192.0.2.1:80", "[::]:0", "example.com:80", "8088"} {
+		code, _, errOut := runSettle(t, map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/x", "SETTLE_ADMIN_ADDR": addr}, nil, "admin")
+		if code != exitUsage || !strings.Contains(errOut, "SETTLE_ADMIN_ADDR") {
+			t.Errorf("%s: exit %d, %s", addr, code, errOut)
+		}
+	}
+}
+
+func TestAmountsAreWrittenInMajorUnits(t *testing.T) {
+	t.Parallel()
+	for job, want := range map[string]string{
+		`{"order_id":1,"amount":1200,"currency":"EUR"}`: "12.00 EUR", `{"order_id":1,"amount":5,"currency":"EUR"}`: "0.05 EUR",
+		`{"order_id":1,"amount":0,"currency":"EUR"}`: "0.00 EUR", `{"order_id":1,"amount":1200,"currency":"JPY"}`: "1200 JPY",
+		`{"order_id":1,"amount":1200,"currency":"KWD"}`: "1.200 KWD", `{"order_id":1,"amount":12.5,"currency":"EUR"}`: "12.5 EUR in minor units",
+		`{"order_id":1,"amount":12345678901234567890,"currency":"EUR"}`: "123456789012345678.90 EUR",
+		`{"order_id":1,"currency":"EUR"}`:                               "", `{}`: "", `x`: "", ``: "",
+	} {
+		if got := chargedAmount([]byte(job)); got != want {
+			t.Errorf("%s is %q, want %q", job, got, want)
+		}
+	}
+}
