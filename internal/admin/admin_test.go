@@ -143,7 +143,7 @@ func TestOneHitLeadsToItsTask(t *testing.T) {
 		t.Errorf("an external reference: %d to %q", status, header.Get("Location"))
 	}
 	for text, want := range map[string]string{
-		"c_17": "customer", "order_": "Nothing equals it", "0af7651916cd43dd8448eb211c80319c": "trace id", "order_9": "Nothing has, or begins with", "": "Type what the customer gave you",
+		"c_17": "customer", "order_": "Nothing equals it", "order_184": "Nothing equals it", "0af7651916cd43dd8448eb211c80319c": "trace id", "order_9": "Nothing has, or begins with", "": "Type what the customer gave you",
 	} {
 		if body := d.page("/find?q=" + text); !strings.Contains(body, want) {
 			t.Errorf("%q: no %q in\n%s", text, want, body)
