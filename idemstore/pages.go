@@ -179,14 +179,16 @@ type Activity struct {
 const recent = `/* settle:recent */
 with looked as materialized (
   select created_at, status from settle.tasks order by id desc limit $1
-), clock as (select clock_timestamp() as at)
-select floor(extract(epoch from c.at - l.created_at) / 60)::int as ago,
+), clock as materialized (
+  select clock_timestamp() as at, min(created_at) as oldest, count(*) = $1 as all_taken from looked
+)
+select floor(date_part('epoch', c.at - l.created_at) / 60)::int as ago,
   count(*) filter (where l.status = 'finished')::int, count(*) filter (where l.status = 'failed')::int,
   count(*) filter (where l.status in ('started', 'unknown'))::int, count(*) filter (where l.status = 'needs_review')::int,
-  coalesce((select (extract(epoch from c.at - min(created_at)) * 1000000)::bigint from looked having count(*) = $1), 3600000000)
+  (select case when all_taken then (date_part('epoch', at - oldest) * 1000000)::bigint else 3600000000 end from clock)
 from looked l cross join clock c
 where l.created_at > c.at - interval '1 hour' and l.created_at <= c.at
-group by 1, c.at order by 1`
+group by 1 order by 1`
 
 // Recent counts what began in the last hour by minutes, among the newest 50,000 tasks.
 func (s *Store) Recent(ctx context.Context) (Activity, error) {
