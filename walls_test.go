@@ -46,9 +46,11 @@ var mayImport = map[string][]string{
 		"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn", "github.com/jackc/pgx/v5/pgxpool"}),
 	"handlers": {own("consumer"), "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn"},
 	"cmd/settle": slices.Concat(tracing, []string{module, own("consumer"), own("handlers"), own("idemstore"),
-		own("internal/admin"), own("internal/build"), own("internal/demo"), own("internal/devenv"), own("internal/doctor"), own("internal/lab"), own("internal/notify"),
+		own("internal/admin"), own("internal/admin/access"), own("internal/build"), own("internal/demo"), own("internal/devenv"), own("internal/doctor"), own("internal/lab"), own("internal/notify"),
 		own("internal/provider"), own("internal/soak"), own("internal/story"), own("internal/telemetry"), nats, pgx, "github.com/schollz/progressbar/v3",
-		"github.com/sethvargo/go-retry", "github.com/urfave/cli/v3"}),
+		"github.com/sethvargo/go-retry", "github.com/urfave/cli/v3", "golang.org/x/term"}),
+
+	"internal/admin/access": {"golang.org/x/crypto/bcrypt"},
 
 	"internal/admin":  {own("consumer"), own("idemstore"), own("internal/story")},
 	"internal/build":  nil,

@@ -31,8 +31,9 @@ func adminCommand() *cli.Command {
 reads. With NATS it also looks for messages that nobody is given. Takes the flags and variables of settle work that
 shape a kind, so that it says of kinds what a worker with the same settings does. The JSON API is below /api/.
 It has no sign-in yet, so it listens to this host alone.`,
-		Flags:  adminFlags(),
-		Action: action(0, 0, serveAdmin),
+		Flags:    adminFlags(),
+		Commands: []*cli.Command{adminUserCommand()},
+		Action:   action(0, 0, serveAdmin),
 	}
 }
 
