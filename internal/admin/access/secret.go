@@ -84,11 +84,6 @@ func checkHash(hash string, cost int) error {
 
 const tokenScheme = "sha256:"
 
-func hashToken(token string) string {
-	sum := digestOf(token)
-	return tokenScheme + hex.EncodeToString(sum[:])
-}
-
 func parseTokenHash(text string) (d digest, err error) {
 	sum, ok := strings.CutPrefix(text, tokenScheme)
 	raw, err := hex.DecodeString(sum)
@@ -97,5 +92,7 @@ func parseTokenHash(text string) (d digest, err error) {
 	}
 	return digest(raw), nil
 }
+
+func (d digest) hex() string { return hex.EncodeToString(d[:]) }
 
 func (d digest) equal(other digest) bool { return subtle.ConstantTimeCompare(d[:], other[:]) == 1 }

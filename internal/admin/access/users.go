@@ -136,7 +136,7 @@ func (u User) line() []byte {
 		Token    string `json:"token,omitempty"`
 	}{u.Name, u.Role, u.password, ""}
 	if u.Via() == ViaToken {
-		object.Token = tokenScheme + fmt.Sprintf("%x", u.token)
+		object.Token = tokenScheme + u.token.hex()
 	}
 	text, _ := json.Marshal(object) // strings only
 	return text
