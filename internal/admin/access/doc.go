@@ -2,8 +2,8 @@
 // an address. A request passes these gates, in this order, and whatever is refused is answered here:
 //
 //	form       a known method, a path without tricks, no plain HTTP from the network except through a proxy
-//	proxy      the header that names a user, only from a listed proxy and only once
 //	origin     no write that another site's page sent (net/http's CrossOriginProtection)
+//	forged     the header that names a user, only from a listed proxy and only once
 //	who        a proxy's header, a bearer token or a session; only /healthz, /readyz, the sign-in page and its stylesheet
 //	           are for everybody
 //	role       writes, which is any method but GET and HEAD, only for operators

@@ -70,8 +70,8 @@ func Users(path string) ([]User, error) { return readUsers(path, passwordCost) }
 
 // edit replaces a file by what change makes of it. The new file, made exclusively, is also the lock.
 func edit(path string, change func(data []byte, there bool) ([]byte, error), name string) (err error) {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
 	}
 	next := path + ".new"
 	file, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -47,8 +47,9 @@ func CheckUser(name string, role Role) error {
 // parseUsers reads the lines of a users' file. Errors name the line and hold nothing secret.
 func parseUsers(data []byte, cost int) (users []User, err error) {
 	seen := map[string]int{}
-	for number, line := 1, []byte(nil); len(data) > 0; number++ {
-		line, data, _ = bytes.Cut(data, []byte("\n"))
+	number := 0
+	for line := range bytes.Lines(data) {
+		number++
 		if !holdsUser(line) {
 			continue
 		}
