@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -15,12 +13,7 @@ import (
 	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/idemstore"
 	"github.com/settlemq/settle/internal/admin"
-)
-
-const (
-	adminReadLimit  = 10 * time.Second // for a whole request
-	adminWriteLimit = 30 * time.Second // for an answer, its queries included
-	adminIdleLimit  = 2 * time.Minute
+	"github.com/settlemq/settle/internal/admin/access"
 )
 
 func adminCommand() *cli.Command {
@@ -30,7 +23,7 @@ func adminCommand() *cli.Command {
 		Description: `One box finds a task by customer, order, external reference, key, request id, task id or trace id. The screen only
 reads. With NATS it also looks for messages that nobody is given. Takes the flags and variables of settle work that
 shape a kind, so that it says of kinds what a worker with the same settings does. The JSON API is below /api/.
-It has no sign-in yet, so it listens to this host alone.`,
+Nobody comes in without signing in, by the users' file, a token or a proxy.`,
 		Flags:    adminFlags(),
 		Commands: []*cli.Command{adminUserCommand()},
 		Action:   action(0, 0, serveAdmin),
@@ -40,8 +33,8 @@ It has no sign-in yet, so it listens to this host alone.`,
 func adminFlags() []cli.Flag {
 	flags := append([]cli.Flag{databaseFlag()}, natsFlags()...)
 	flags = append(flags, kindFlags()...)
+	flags = append(flags, accessFlags()...)
 	return append(flags,
-		stringFlag("admin-addr", "`HOST:PORT` of the screen, on the loopback interface", "127.0.0.1:8088"),
 		stringFlag("trace-url", "`URL` of a trace with {trace_id} in it, http://jaeger:16686/trace/{trace_id}: trace ids become links", ""),
 		durationFlag("recover-after", "age from which a task that is not settled is said to run long; at least 1s", defaults.RecoverAfter, time.Second),
 		logFlag(),
@@ -50,10 +43,15 @@ func adminFlags() []cli.Flag {
 
 func serveAdmin(ctx context.Context, cmd *cli.Command) error {
 	log := newLog(cmd)
-	addr := cmd.String("admin-addr")
-	if err := onLoopback(addr); err != nil {
+	let, err := openAccess(cmd, log)
+	if err != nil {
+		return err
+	}
+	server, err := let.Listen(ctx, cmd.String("admin-addr"))
+	if err != nil {
 		return wrongUse("--admin-addr (%s): %w", variableOf("admin-addr").Key(), err)
 	}
+	defer server.Close()
 	kinds, err := adminKinds(cmd)
 	if err != nil {
 		return err
@@ -73,28 +71,18 @@ func serveAdmin(ctx context.Context, cmd *cli.Command) error {
 	}
 	defer closeNATS()
 	screen, err := admin.New(admin.Config{Store: store, Kinds: kinds, TraceURL: cmd.String("trace-url"),
-		LongAfter: cmd.Duration("recover-after"), Strays: strays, Logger: log})
+		LongAfter: cmd.Duration("recover-after"), Strays: strays, Logger: log, Actor: actorOf})
 	if err != nil {
 		return wrongUse("%w; --trace-url is %s", err, variableOf("trace-url").Key())
 	}
-	return serveScreen(ctx, addr, adminMux(screen, pool.Ping), log)
+	log.InfoContext(ctx, "the support screen listens", "url", server.URL())
+	return server.Run(ctx, adminMux(screen, pool.Ping))
 }
 
-// onLoopback refuses an address that other hosts reach.
-func onLoopback(addr string) error {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return errors.New("must be HOST:PORT")
-	}
-	if !isLoopback(host) {
-		return errors.New("must be on the loopback interface (127.0.0.1, [::1] or localhost): nobody signs in to this screen yet")
-	}
-	return nil
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+// actorOf is who signed in.
+func actorOf(r *http.Request) (name string, operator bool) {
+	actor := access.From(r.Context())
+	return actor.Name, actor.MayAct()
 }
 
 // straysOf finds messages that nobody is given; nil where no NATS is named.
@@ -120,8 +108,7 @@ func straysOf(cmd *cli.Command) (find func(context.Context, int) ([]consumer.Unr
 	}, conn.Close, nil
 }
 
-// adminMux adds to the screen what a supervisor asks. What names this host by a name of its own is turned away: a page of
-// somebody else could reach the loopback interface that way.
+// adminMux adds to the screen what a supervisor asks.
 func adminMux(screen http.Handler, ping func(context.Context) error) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -134,41 +121,6 @@ func adminMux(screen http.Handler, ping func(context.Context) error) http.Handle
 		}
 		fmt.Fprintln(w, "ready")
 	})
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		host, _, err := net.SplitHostPort(r.Host)
-		if err != nil {
-			host = r.Host
-		}
-		if !isLoopback(host) {
-			http.Error(w, "this screen is for this host only", http.StatusForbidden)
-			return
-		}
-		screen.ServeHTTP(w, r)
-	})
+	mux.Handle("/", screen)
 	return mux
-}
-
-// serveScreen serves until ctx ends; requests under way get a second.
-func serveScreen(ctx context.Context, addr string, handler http.Handler, log *slog.Logger) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
-	if err != nil {
-		return wrongUse("--admin-addr (%s): %w", variableOf("admin-addr").Key(), err)
-	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: httpReadHeader, ReadTimeout: adminReadLimit, WriteTimeout: adminWriteLimit,
-		IdleTimeout: adminIdleLimit, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	log.InfoContext(ctx, "the support screen listens", "url", "http://"+listener.Addr().String())
-	select {
-	case err := <-served:
-		return fmt.Errorf("serve the support screen: %w", err)
-	case <-ctx.Done():
-	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpStopLimit)
-	defer cancel()
-	if server.Shutdown(ending) != nil {
-		_ = server.Close()
-	}
-	<-served
-	return nil
 }

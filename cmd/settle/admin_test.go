@@ -4,20 +4,21 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 )
 
-// request asks with a name for the host.
-func request(t *testing.T, url, host string) (status int, body string) {
+// request asks as the owner of a token, or as nobody.
+func request(t *testing.T, url, token string) (status int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if host != "" {
-		req.Host = host
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -35,7 +36,11 @@ func TestAdminAnswersACustomer(t *testing.T) {
 	t.Parallel()
 	env := oneOfEach(t)
 	execute(t, env["DATABASE_URL"], `update settle.tasks set payload = '{"order_id":"3","customer_id":"c_17","amount":1200,"currency":"EUR"}' where key = 'order_3'`)
-	env["SETTLE_ADMIN_ADDR"] = "127.0.0.1:0"
+	env["SETTLE_ADMIN_ADDR"], env["SETTLE_ADMIN_USERS"] = "127.0.0.1:0", filepath.Join(t.TempDir(), "users")
+	_, token, errOut := runSettle(t, env, nil, "admin", "user", "add", "--token", "backoffice")
+	if token = strings.TrimSpace(token); token == "" {
+		t.Fatal(errOut)
+	}
 	s := start(t, env, "admin")
 	url := regexp.MustCompile(`http://[0-9.:]+`).FindString(s.await("the support screen listens"))
 	for path, want := range map[string]string{
@@ -44,12 +49,14 @@ func TestAdminAnswersACustomer(t *testing.T) {
 		"/kinds":          "one charge of the order&#39;s amount", "/lists/review": "order/5", "/lists/strays": "not connected to NATS",
 		"/api/tasks/3": `"message":"Charged once, 12.00 EUR, charge ch_3`,
 	} {
-		if status, body := request(t, url+path, ""); status != http.StatusOK || !strings.Contains(body, want) {
+		if status, body := request(t, url+path, token); status != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("%s: %d, no %q in\n%s", path, status, want, body)
 		}
 	}
-	if status, _ := request(t, url+"/tasks/3", "evil.example"); status != http.StatusForbidden {
-		t.Errorf("another name for this host is answered with %d", status)
+	for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusOK, "/tasks/3": http.StatusUnauthorized, "/api/tasks/3": http.StatusUnauthorized} {
+		if status, body := request(t, url+path, ""); status != want || strings.Contains(body, "Charged") {
+			t.Errorf("%s is answered to nobody with %d %s", path, status, body)
+		}
 	}
 	s.signal(os.Interrupt)
 	if code := s.exit(); code != exitDone {
@@ -59,8 +66,13 @@ func TestAdminAnswersACustomer(t *testing.T) {
 
 func TestAdminListensToThisHostAlone(t *testing.T) {
 	t.Parallel()
-	for _, addr := range []string{"0.0.0.0:0", ":8088", "192.0.2.1:80", "[::]:0", "example.com:80", "8088"} {
-		code, _, errOut := runSettle(t, map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/x", "SETTLE_ADMIN_ADDR": addr}, nil, "admin")
+	path := filepath.Join(t.TempDir(), "users")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, addr := range []string{"0.0.0.0:0", ":8088", "192.0.2.1:80", "[::]:0", "8088"} {
+		env := map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/x", "SETTLE_ADMIN_ADDR": addr, "SETTLE_ADMIN_USERS": path}
+		code, _, errOut := runSettle(t, env, nil, "admin")
 		if code != exitUsage || !strings.Contains(errOut, "SETTLE_ADMIN_ADDR") {
 			t.Errorf("%s: exit %d, %s", addr, code, errOut)
 		}

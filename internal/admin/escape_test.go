@@ -22,7 +22,7 @@ const (
 
 // allowed are the elements of our own templates, and those attributes of theirs that could load or run something.
 var allowed = map[string][]string{
-	"script": {"src=/static/fresh.js"}, "link": {"href=/static/style.css"}, "form": {"action=/find"},
+	"script": {"src=/static/fresh.js"}, "link": {"href=/static/style.css"}, "form": {"action=/find", "action=/sign-out"},
 }
 
 // live finds what a page could run or load that is not its own: elements, handlers, inline styles, addresses.

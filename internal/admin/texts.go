@@ -83,7 +83,7 @@ var matchWords = map[string]string{
 
 // texts are those of the templates.
 var texts = map[string]string{
-	"product": "Settle support", "skip": "Skip to the content", "nav": "Pages", "signed_in": "Signed in as",
+	"product": "Settle support", "skip": "Skip to the content", "nav": "Pages", "signed_in": "Signed in as", "sign_out": "Sign out",
 	"find": "Find", "find_label": "Customer, order, reference, key, request id, task id or trace id",
 	"overview": "Overview", "kinds": "Kinds", "refresh": "Refresh", "fresh_note": "Refreshes by itself every ten seconds where scripts run.",
 

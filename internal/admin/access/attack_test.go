@@ -49,9 +49,9 @@ func TestPathsAndMethodsGoAroundNothing(t *testing.T) {
 	for _, line := range []string{
 		"GET / ", "GET //task/1", "GET /task/1", "GET /healthz/../task/1", "GET /healthz/%2e%2e/task/1", "GET /healthz/.%2E/task/1",
 		"GET /./task/1", "GET /task//1", "GET /healthz/", "GET /HEALTHZ", "GET /healthz%2f..%2ftask/1", "GET /healthz;/task/1",
-		"GET /healthz%00", "GET /assets/style.css/../../task/1", "GET /assets/style.css/", "GET /assets/../task/1", "GET /assets/other.css",
+		"GET /healthz%00", "GET /static/style.css/../../task/1", "GET /static/style.css/", "GET /static/../task/1", "GET /static/other.css",
 		"GET /sign-in/../task/1", "GET /sign-in/", "GET /api/tasks/1", "GET /healthz\\..\\task", "GET http://evil.example/task/1",
-		"POST /healthz", "DELETE /assets/style.css", "HEAD /task/1", "OPTIONS /task/1", "OPTIONS *", "TRACE /task/1", "CONNECT /task/1",
+		"POST /healthz", "DELETE /static/style.css", "HEAD /task/1", "OPTIONS /task/1", "OPTIONS *", "TRACE /task/1", "CONNECT /task/1",
 		"PROPFIND /task/1", "get /healthz", "GET /sign-out", "POST /task/1/retry", "CONNECT evil.example:443",
 	} {
 		got := s.raw(strings.TrimSpace(line) + " HTTP/1.1\r\nHost: settle\r\nConnection: close\r\nX-HTTP-Method-Override: GET\r\n" +
@@ -72,6 +72,9 @@ func TestPathsAndMethodsGoAroundNothing(t *testing.T) {
 		}
 	}
 	s.want("an escaped slash of a key", s.send("GET", "/task/contact.sync%2Fcrm_contact_1%2F%2Fv7", "", "Authorization", "Bearer "+botToken), http.StatusOK)
+	for _, path := range []string{"/task//1", "/task/%2e%2e/1", "/./task", "//task"} {
+		s.want(path, s.send("GET", path, "", "Authorization", "Bearer "+botToken), http.StatusBadRequest)
+	}
 	s.want("nothing there", s.send("GET", "/missing", "", "Authorization", "Bearer "+botToken), http.StatusNotFound)
 }
 

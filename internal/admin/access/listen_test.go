@@ -109,6 +109,9 @@ func TestOverTLS(t *testing.T) {
 		response.header.Get("Strict-Transport-Security") != overTLS || response.body != "HTTP/2.0" {
 		t.Errorf("%+v", response)
 	}
+	if s.access.tls.MinVersion != tls.VersionTLS12 { // this client could not show it: it lacks the old ciphers
+		t.Errorf("TLS begins at %x", s.access.tls.MinVersion)
+	}
 	if _, err := send(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, post()); err == nil {
 		t.Error("TLS 1.1 is spoken")
 	}

@@ -105,11 +105,11 @@ func TestSessionsExpireAndRotate(t *testing.T) {
 		t.Error("the old id lives on, or the new one does not")
 	}
 	used := fresh
-	for begun := s.now().Add(-rotateEvery - oldIDFor); s.now().Sub(begun) < DefaultLifetime-DefaultIdle; {
+	for begun := s.now().Add(-rotateEvery - oldIDFor); s.now().Sub(begun) < DefaultLifetime-DefaultIdle/2; {
 		s.pass(DefaultIdle / 2)
 		used = cookieOf(s.send("GET", page1, "", "Cookie", used))
 	}
-	s.pass(DefaultIdle)
+	s.pass(DefaultIdle / 2)
 	if s.in(used) {
 		t.Error("a session lives longer than its lifetime")
 	}
@@ -134,6 +134,13 @@ func TestAChangeOfTheUsersCountsAtOnce(t *testing.T) {
 	}
 	cookie = s.session("ann")
 	s.want("the script", s.send("GET", page1, "", bearer...), http.StatusOK)
+	s.write(vic, bot)
+	s.want("the script, alone", s.send("GET", page1, "", bearer...), http.StatusOK)
+	s.write(ann, bot)
+	if s.in(cookie) {
+		t.Error("a user who was removed and added again is still in")
+	}
+	cookie = s.session("ann")
 	s.write(vic)
 	if s.in(cookie) {
 		t.Error("a removed user is still in")

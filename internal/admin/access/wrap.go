@@ -14,13 +14,13 @@ import (
 const (
 	pathHealth  = "/healthz"
 	pathReady   = "/readyz"
-	pathStyle   = "/assets/style.css"
+	pathStyle   = "/static/style.css"
 	pathSignIn  = "/sign-in"
 	pathSignOut = "/sign-out"
 )
 
 // Wrap lets through to next what may pass, with the [Actor] in the request's context (see [From]) and the whole body read.
-// The pages /sign-in and /sign-out are its own. /healthz, /readyz and /assets/style.css reach next from anybody, without
+// The pages /sign-in and /sign-out are its own. /healthz, /readyz and /static/style.css reach next from anybody, without
 // an Actor, with GET or HEAD.
 func (a *Access) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(plain http.ResponseWriter, r *http.Request) {
@@ -172,6 +172,7 @@ func (a *Access) session(w http.ResponseWriter, r *http.Request, p peer, users [
 	if !ok {
 		return User{}, false
 	}
+	// currentUsers has ended those of earlier changes, but a sign-in may have read the file before one and end after it.
 	u, ok := findUser(users, then.Name)
 	if !ok || u.password != then.password {
 		a.sessions.end(id)
