@@ -50,6 +50,20 @@ func TestSigningInAndOut(t *testing.T) {
 	}
 }
 
+// bcrypt looks at 72 bytes and no more.
+func TestMoreThanThePasswordIsNotThePassword(t *testing.T) {
+	t.Parallel()
+	s := open(t, nil)
+	long := strings.Repeat("a", MaxPassword)
+	hash, err := hashPassword(long, testCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write(User{Name: "ann", Role: Operator, password: hash})
+	s.want("more", s.signIn("ann", long+"b"), http.StatusUnauthorized)
+	s.want("just it", s.signIn("ann", long), http.StatusSeeOther)
+}
+
 func TestSessionsCannotBeMadeUp(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
