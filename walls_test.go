@@ -55,7 +55,7 @@ var mayImport = map[string][]string{
 	"internal/admin":  {own("consumer"), own("idemstore"), own("internal/story")},
 	"internal/build":  nil,
 	"internal/doctor": {own("consumer"), own("idemstore"), nats},
-	"internal/demo":   {own("consumer"), own("idemstore"), own("internal/devenv"), own("internal/provider"), nats, pgx},
+	"internal/demo":   {own("consumer"), own("idemstore"), own("internal/admin/access"), own("internal/devenv"), own("internal/provider"), nats, pgx},
 	"internal/devenv": {nats, "github.com/nats-io/nats-server/v2/server", pgx, "github.com/sethvargo/go-retry"},
 	"internal/lab": {own("consumer"), own("handlers"), own("idemstore"), own("internal/devenv"), own("internal/provider"), nats, pgx,
 		"github.com/google/uuid"},

@@ -4,8 +4,13 @@ package main
 
 import (
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -93,6 +98,36 @@ func TestDemoRefusesBadUse(t *testing.T) {
 			t.Errorf("demo %v: exit code %d, %s", args, code, errOut)
 		}
 	}
+}
+
+// A demo that keeps running shows its tasks on a support screen, to the user whom it names.
+func TestDemoKeepsAScreen(t *testing.T) {
+	t.Parallel()
+	env, folder := demoEnvironment(t)
+	s := start(t, env, "demo", "--json", "--keep")
+	at := regexp.MustCompile(`(http\S+) .*user (\S+), password (\S+);`).FindStringSubmatch(s.await("  screen "))
+	if at == nil {
+		t.Fatal("no address, user and password")
+	}
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar}
+	answer, err := browser.PostForm(at[1]+"/sign-in", url.Values{"name": {at[2]}, "password": {at[3]}, "next": {"/find?q=order_18452"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	page, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK || !strings.Contains(string(page), "Charged once, ") {
+		t.Errorf("%s (%v): %s", answer.Status, err, page)
+	}
+	s.signal(os.Interrupt)
+	if code := s.exit(); code != 0 {
+		t.Errorf("exit code %d:\n%s", code, strings.Join(s.all, "\n"))
+	}
+	leavesNothing(t, folder)
 }
 
 // TestDemoEndsOnSignal interrupts a demo that is under way: every process and file goes with it.

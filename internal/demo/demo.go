@@ -70,11 +70,21 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	report.Seed, report.Seconds = o.Seed, time.Since(began).Seconds()
 	if err == nil && o.Keep {
 		report.Print(o.Words)
-		s.tell(o.Words)
-		err = s.workers.hire(2)
-		<-ctx.Done()
+		err = s.keep(ctx)
 	}
 	return report, err
+}
+
+// keep leaves everything running until ctx ends, with the support screen beside it.
+func (s *stage) keep(ctx context.Context) error {
+	screen, err := s.startScreen(ctx)
+	if err != nil {
+		return err
+	}
+	s.tell(s.options.Words, screen)
+	err = s.workers.hire(2)
+	<-ctx.Done()
+	return err
 }
 
 // misfortunes arms the provider: some calls are answered too late, and under some sabotages keys are ignored.

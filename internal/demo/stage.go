@@ -174,8 +174,9 @@ func (s *stage) environment() []string {
 }
 
 // tell prints how to use a stage by hand.
-func (s *stage) tell(w io.Writer) {
+func (s *stage) tell(w io.Writer, at screen) {
 	fmt.Fprintf(w, "\nEverything keeps running until Ctrl-C.\n\n")
+	fmt.Fprintf(w, "  screen       %s    (user %s, password %s; look for order_18452)\n", at.url, at.user, at.password)
 	fmt.Fprintf(w, "  provider     %s    (its database: %s)\n", s.address, s.providerURL)
 	fmt.Fprintf(w, "  JetStream    %s    (monitoring: %s)\n", s.nats.URL(), s.nats.MonitorURL())
 	fmt.Fprintf(w, "  worker logs  %s\n\nTo use it from another terminal:\n\n", s.logs.Name())
