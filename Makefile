@@ -13,7 +13,7 @@ JAEGER    := bin/jaeger
 JAEGERMOD := internal/tools/jaeger
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test cloudevents-test night chain-test model matrix soak rules-test
+.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test cloudevents-test night chain-test model matrix soak rules-test bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,10 @@ night: $(if $(DATABASE_URL),,postgres) ## run an operator's night: an outage, hi
 # 10,000 jobs in one to two minutes, several faults a second.
 soak: $(if $(DATABASE_URL),,postgres) ## break everything at random under 10,000 jobs, and count the effects (ARGS='--jobs 300000 --seed 7')
 	$(GO) run ./cmd/settle soak $(ARGS)
+
+# Some minutes. The machine should have nothing else to do.
+bench: $(if $(DATABASE_URL),,postgres) ## measure jobs per second, latency, growth and recovery (ARGS='--only loop,external')
+	$(GO) run ./cmd/settle bench $(ARGS)
 
 # About a minute. SETTLE_CHAIN_SEED=N repeats who is killed when.
 chain-test: $(if $(DATABASE_URL),,postgres) ## charge 10,000 orders while workers are killed: as many events and receipts

@@ -34,6 +34,8 @@ type attempt struct {
 	aside    int                       // of a step kind: records that this attempt has set aside
 	result   any                       // of a local job
 	stored   []byte                    // the same as JSON, as it was saved
+	begun    time.Time                 // its Apply
+	ended    time.Time                 // its Apply
 	kept     bool                      // the spans of the attempt before are kept, and so are its own
 	readOnly bool                      // it asks about a task that it has not claimed
 	cancel   context.CancelCauseFunc

@@ -66,6 +66,9 @@ func (d *delivery) applyNew(ctx context.Context, j job) settlement {
 	if errors.As(err, &alone) || errors.Is(err, errPatience) {
 		did, err = f.applyAlone(err)
 	}
+	if err == nil {
+		d.kind.meters.inOne(sent, did.attempt)
+	}
 	if did.saved.Status == "" {
 		d.task.Store(nil) // what the last run had claimed is rolled back
 	}
@@ -148,9 +151,10 @@ func (a *attempt) work(ctx context.Context, tx pgx.Tx) (s idemstore.Save, err er
 	a.deadline = a.began().Add(a.kind.policy.Deadline)
 	ctx, cancel := context.WithDeadlineCause(ctx, a.deadline, ErrDeadline)
 	defer cancel()
-	began := now()
+	a.begun = now()
 	a.result, err = contain(func() (any, error) { return a.kind.apply(ctx, tx, a) })
-	a.kind.meters.perform.since(began)
+	a.ended = now()
+	a.kind.meters.perform.record(a.ended.Sub(a.begun).Seconds())
 	if err != nil {
 		return s, err
 	}

@@ -75,9 +75,9 @@ var (
 	metricBeat = count("settle_heartbeat_failures_total", "{beat}",
 		"heartbeats that failed, by the clock that ran on: lease (all attempts of the process), ack_wait (one delivery)", "clock")
 
-	metricClaim   = spreadOf("settle_claim_duration_seconds", "s", "a claim, with the wait for its group", labelKind)
+	metricClaim   = spreadOf("settle_claim_duration_seconds", "s", "a claim, with the wait for its group; of a local job all that comes before its Apply", labelKind)
 	metricPerform = spreadOf("settle_perform_duration_seconds", "s", "one call of Perform; of a local kind, of Apply", labelKind)
-	metricSave    = spreadOf("settle_save_duration_seconds", "s", "a save, with the wait for its group and its repetitions", labelKind)
+	metricSave    = spreadOf("settle_save_duration_seconds", "s", "a save, with the wait for its group and its repetitions; of a local job all from its Apply to the commit", labelKind)
 	metricAck     = spreadOf("settle_ack_duration_seconds", "s", "an ack, until the server has confirmed it", labelKind)
 	metricThrough = spreadOf("settle_end_to_end_duration_seconds", "s",
 		"from the storing of a message in the stream to its ack or term, by the clocks of broker and worker", labelKind)

@@ -93,6 +93,16 @@ func (m *kindMeters) found(f idemstore.Found, delivered bool) {
 // committed counts an attempt by the status that it left.
 func (m *kindMeters) committed(s idemstore.Status) { m.outcomes[s].one() }
 
+// inOne measures claim and save of a local job whose claim, rows and result were one transaction: what was before its Apply,
+// and what came after it. An attempt that ran no Apply, or none, is not measured.
+func (m *kindMeters) inOne(sent time.Time, a *attempt) {
+	if a == nil || a.ended.IsZero() {
+		return
+	}
+	m.claim.record(a.begun.Sub(sent).Seconds())
+	m.save.since(a.ended)
+}
+
 // lookedUp counts an answer to a look-up.
 func (m *kindMeters) lookedUp(v Verdict) { m.verdicts[v].one() }
 

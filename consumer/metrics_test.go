@@ -224,6 +224,22 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	}
 }
 
+// A local job has all steps too, although they are one transaction.
+func TestEachStepOfALocalJobIsCounted(t *testing.T) {
+	t.Parallel()
+	b := newLocalBench(t)
+	m := b.measured()
+	b.start()
+	b.publish(`{"order": 1}`)
+	b.awaitStatus("pay_1", idemstore.Finished)
+	m.await(map[string]float64{
+		"settle_claim_duration_seconds{kind=test.note}":   1,
+		"settle_perform_duration_seconds{kind=test.note}": 1,
+		"settle_save_duration_seconds{kind=test.note}":    1,
+		"settle_ack_duration_seconds{kind=test.note}":     1,
+	})
+}
+
 // Of what a census that was cut short has not seen nothing is said: a zero would be a lie.
 func TestACensusThatWasCutShort(t *testing.T) {
 	t.Parallel()

@@ -69,7 +69,7 @@ func root() *cli.Command {
 		Commands: append([]*cli.Command{
 			workCommand(), publishCommand(), cloudEventsCommand(), tasksCommand(), recoverCommand(), driftCommand(), doctorCommand(), refusalsCommand(), archiveCommand(),
 			adminCommand(), outboxCommand(), kindsCommand(), pauseCommand(), resumeCommand(), alertsCommand(),
-			migrateCommand(), providerCommand(), versionCommand(),
+			migrateCommand(), providerCommand(), benchCommand(), versionCommand(),
 		}, optional...),
 		Action: chooseSubcommand,
 		// Errors are printed and turned into an exit code in one place, run.

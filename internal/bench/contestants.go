@@ -1,149 +1,149 @@
-package main
+package bench
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"sync"
+	"fmt"
+	"hash/fnv"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/settlemq/settle/consumer"
 )
 
-type job struct {
-	ID  string `json:"id"`
-	Pad string `json:"pad"`
+// The tables of a report.
+const (
+	tableJobs     = "jobs"
+	tableLatency  = "latency"
+	tableEffect   = "effect"
+	tableGrowth   = "growth"
+	tableRecovery = "recovery"
+)
+
+const (
+	milliseconds  = "ms"
+	rowsPerSecond = "rows/s"
+)
+
+// contestants are those of this package.
+func contestants(o Options) []Contestant {
+	jobs := []Contestant{
+		{Name: "loop", Label: fmt.Sprintf("hand-written loop, %d goroutines", loopers), Race: Rate(loop(acked)), Check: doneByHand},
+		{Name: "external", Label: "external kind, no-op", Race: Rate(engine(external, unseen, acked)), Check: finished},
+		{Name: "emitting", Label: "the same, with one event each", Race: Rate(engine(emitting, unseen, published)), Check: emitted},
+		{Name: "local", Label: "local kind, no-op", Race: Rate(engine(local, unseen, acked)), Check: finished},
+		{Name: "duplicates", Label: "duplicates of finished keys", Prepare: again, Race: Rate(engine(external, unseen, acked)), Check: answered},
+		{Name: "metrics", Label: "external kind with metrics", Race: Rate(engine(external, withMetrics, acked)), Check: finished},
+		{Name: "traced", Label: "external kind with metrics and traces", Race: Rate(engine(external, withTraces(o.Collector), acked)), Check: finished},
+	}
+	for i := range jobs {
+		jobs[i].Table = tableJobs
+	}
+	return append(jobs, situations(o)...)
 }
 
-type result struct {
-	ID string `json:"id"`
-}
+// situations are those contestants that have a table of their own.
+func situations(o Options) []Contestant {
+	race := Rate(engine(external, unseen, acked))
+	percentiles := []string{"p50 ms", "p99 ms"}
+	return []Contestant{
+		{Name: "latency", Table: tableLatency, Label: "hand-written loop, one job at a time", Figures: percentiles,
+			Prepare: nothingQueued, Race: latencyOf(loop)},
+		{Name: "latency", Table: tableLatency, Label: "external kind, one job at a time", Figures: percentiles,
+			Prepare: nothingQueued, Race: latencyOf(engineOf(external))},
 
-func key(j job) (string, error) { return j.ID, nil }
+		{Name: "effect", Table: tableEffect, Label: fmt.Sprintf("effect of %s, %d slots", effectTime, effectSlots), Slots: effectSlots,
+			Figures: []string{jobsPerSecond, "% of possible"}, Race: ofPossible(Rate(engine(slow, unseen, acked))), Check: finished},
 
-var contract = consumer.Contract{Effect: "none"}
+		{Name: "growth", Table: tableGrowth, Label: "empty table", Keys: scattered, Race: race, Check: finished},
+		{Name: "growth", Table: tableGrowth, Label: fmt.Sprintf("table with %d finished rows", o.Rows), Keys: scattered,
+			Prepare: grown(o.Rows), Race: race, Check: finished},
 
-// external is a kind whose effect takes no time.
-func external() consumer.Definition { return externalKind("bench.external", nil) }
-
-// emitting is the same with one event per job.
-func emitting() consumer.Definition {
-	return externalKind("bench.emitting", func(w *consumer.Writes, f consumer.Final[job, result]) error {
-		w.Emit("events.bench.done", f.Key, f.Result)
-		return nil
-	})
-}
-
-func externalKind(name string, commit func(*consumer.Writes, consumer.Final[job, result]) error) consumer.Definition {
-	return consumer.Kind[job, result]{Name: name, Commit: commit, Contract: contract, Key: key,
-		ExternalID: func(r result) string { return r.ID },
-		Perform: func(_ context.Context, a *consumer.Attempt[job]) (result, error) {
-			return result{a.Job.ID}, a.MaySend()
-		},
-		Lookup: func(context.Context, *consumer.Attempt[job]) (result, consumer.Verdict, error) {
-			return result{}, consumer.CannotTell, nil
-		},
+		{Name: "recovery", Table: tableRecovery, Label: "workers alone", Race: race, Check: finished},
+		{Name: "recovery", Table: tableRecovery, Label: fmt.Sprintf("recovery of %d rows alone", o.Stuck),
+			Figures: []string{rowsPerSecond}, Prepare: stuck(o.Stuck, false), Race: recovery, Check: nothingUnknown},
+		{Name: "recovery", Table: tableRecovery, Label: fmt.Sprintf("workers beside recovery of %d rows", o.Stuck),
+			Figures: []string{jobsPerSecond, rowsPerSecond}, Prepare: stuck(o.Stuck, true), Race: beside},
 	}
 }
 
-// local is a local kind without rows of its own.
-func local() consumer.Definition {
-	return consumer.LocalKind[job, result]{Name: "bench.local", Contract: contract, Key: key,
-		Apply: func(_ context.Context, _ pgx.Tx, a *consumer.Attempt[job]) (result, error) {
-			return result{a.Job.ID}, nil
-		},
-	}
-}
+const effectSlots = 128
 
-// engine runs a kind until the stream is empty, and the outbox. watched gives it the telemetry that it runs with.
-func engine(kind consumer.Definition, watched telemetryOf) func(context.Context, *stage) error {
-	return func(ctx context.Context, s *stage) error {
-		c := consumer.Config{Slots: s.slots, Logger: quiet}
-		unwatch, err := watched(ctx, &c)
+// ofPossible adds what a rate is of the highest that slots and effect allow, in percent.
+func ofPossible(rate func(context.Context, *Stage) ([]float64, error)) func(context.Context, *Stage) ([]float64, error) {
+	return func(ctx context.Context, s *Stage) ([]float64, error) {
+		figures, err := rate(ctx, s)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		defer unwatch()
-		e, err := consumer.New(s.pool, s.js, c, kind)
-		if err != nil {
-			return err
-		}
-		serving, stop := context.WithCancel(ctx)
-		defer stop()
-		ended := make(chan error, 1)
-		go func() { ended <- e.Run(serving) }()
-		err = s.awaitEmpty(ctx)
-		stop()
-		return errors.Join(err, <-ended)
+		return append(figures, 100*figures[0]*effectTime.Seconds()/float64(s.Slots)), nil
 	}
 }
 
-// loop is what one writes by hand: insert, update, confirmed ack, for each message, in 64 goroutines.
-func loop(ctx context.Context, s *stage) error {
-	c, err := s.js.CreateConsumer(ctx, "JOBS", jetstream.ConsumerConfig{Durable: "loop", FilterSubject: "jobs.bench.loop",
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second, MaxAckPending: 20000})
-	if err != nil {
-		return err
-	}
-	messages, err := c.Messages(jetstream.PullMaxMessages(256))
-	if err != nil {
-		return err
-	}
-	var (
-		workers sync.WaitGroup
-		failed  = make(chan error, 64)
-	)
-	for range 64 {
-		workers.Go(func() { failed <- s.loopWorker(ctx, messages) })
-	}
-	err = s.awaitEmpty(ctx)
-	messages.Stop()
-	workers.Wait()
-	close(failed)
-	for f := range failed {
-		err = errors.Join(err, f)
-	}
+// scattered are keys that land all over an index, as those of a business do.
+func scattered(i int) string {
+	h := fnv.New64a()
+	_, _ = fmt.Fprint(h, i) // cannot fail
+	return fmt.Sprintf("%016x-%d", h.Sum64(), i)
+}
+
+func nothingQueued(ctx context.Context, s *Stage) error {
+	_, err := s.Consumer(ctx)
 	return err
 }
 
-func (s *stage) loopWorker(ctx context.Context, messages jetstream.MessagesContext) error {
-	for {
-		m, err := messages.Next()
-		if errors.Is(err, jetstream.ErrMsgIteratorClosed) {
-			return nil
-		}
-		if err != nil {
+// again runs the keys, and queues each a second time under an id of its own: the server would drop it otherwise.
+func again(ctx context.Context, s *Stage) error {
+	if err := s.Queue(ctx); err != nil {
+		return err
+	}
+	first := *s // its waits are not those of the duplicates
+	first.waits = nil
+	if err := engine(external, unseen, acked)(ctx, &first); err != nil {
+		return err
+	}
+	return s.Queue(ctx, func(i int) jetstream.PublishOpt {
+		return jetstream.WithMsgID(fmt.Sprintf("%s-again-%d", s.Kind, i))
+	})
+}
+
+// grown fills the table before the jobs are queued.
+func grown(rows int) func(context.Context, *Stage) error {
+	return func(ctx context.Context, s *Stage) error {
+		if err := s.multiply(ctx, rows, asFinished); err != nil {
 			return err
 		}
-		if err := s.byHand(ctx, m); err != nil {
-			return err
-		}
+		return s.Queue(ctx)
 	}
 }
 
-// What the loop keeps: one row per key, and no more than it needs.
-const (
-	handTable = `create table jobs (id bigint generated always as identity primary key, key text not null unique,
-  status text not null, payload bytea not null, result text, finished_at timestamptz)`
-	handInsert = `insert into jobs (key, status, payload) values ($1, 'started', $2) on conflict do nothing returning id`
-	handUpdate = `update jobs set status = 'finished', result = $2, finished_at = now() where id = $1`
-	handCount  = `select count(*) from jobs where status = 'finished'`
-)
+// stuck leaves unknown rows behind, as a provider does that did not answer.
+func stuck(rows int, queued bool) func(context.Context, *Stage) error {
+	return func(ctx context.Context, s *Stage) error {
+		if err := s.multiply(ctx, rows, asUnknown); err != nil || !queued {
+			return err
+		}
+		return s.Queue(ctx)
+	}
+}
 
-func (s *stage) byHand(ctx context.Context, m jetstream.Msg) error {
-	var j job
-	if err := json.Unmarshal(m.Data(), &j); err != nil {
+// beside measures live jobs while unknown rows are recovered, and how many of these are meanwhile.
+func beside(ctx context.Context, s *Stage) (figures []float64, err error) {
+	began, left := time.Now(), 0
+	err = engine(external, unseen, func(ctx context.Context, s *Stage) error {
+		err := s.AwaitAcked(ctx)
+		if err == nil {
+			left, err = s.count(ctx, countUnknown)
+		}
 		return err
+	})(ctx, s)
+	took := s.emptied.Sub(began).Seconds()
+	return []float64{float64(s.Jobs) / took, float64(s.rows-left) / took}, err
+}
+
+// recovery measures how fast unknown rows are settled where nothing else is to be done: from the first look-up, because an
+// intake that finds no message lets go of its slots only after a second.
+func recovery(ctx context.Context, s *Stage) ([]float64, error) {
+	if err := engine(external, unseen, recovered)(ctx, s); err != nil {
+		return nil, err
 	}
-	var id int64
-	if err := s.pool.QueryRow(ctx, handInsert, j.ID, m.Data()).Scan(&id); err != nil {
-		return err
-	}
-	if _, err := s.pool.Exec(ctx, handUpdate, id, `{"id":"`+j.ID+`"}`); err != nil {
-		return err
-	}
-	return m.DoubleAck(ctx)
+	return []float64{float64(s.rows) / s.emptied.Sub(*s.asked.first.Load()).Seconds()}, nil
 }

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"math"
@@ -16,8 +16,8 @@ func TestTheIntervalOfARatio(t *testing.T) {
 		{[]float64{0.95, 0.97, 0.96, 0.96, 0.98}, "0.964 [0.950, 0.978]"},
 		{[]float64{0.9}, "0.900 [0.000, +Inf]"},
 	} {
-		if got := intervalOf(c.ratios).String(); got != c.want {
-			t.Errorf("%v: %s, want %s", c.ratios, got, c.want)
+		if i := intervalOf(c.ratios); i.String() != c.want {
+			t.Errorf("%v: %s, want %s", c.ratios, i.String(), c.want)
 		}
 	}
 }
@@ -29,10 +29,10 @@ func TestMoreRoundsSayMore(t *testing.T) {
 	last := math.Inf(1)
 	for range 20 {
 		ratios = append(ratios, 0.9, 1.1)
-		if i := intervalOf(ratios); i.high-i.low >= last {
+		if i := intervalOf(ratios); i.High-i.Low >= last {
 			t.Fatalf("%d rounds: %v", len(ratios), i)
 		} else {
-			last = i.high - i.low
+			last = i.High - i.Low
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -35,14 +35,20 @@ func (u usage) minus(o usage) usage {
 		u.updates - o.updates, u.hot - o.hot}
 }
 
-// perJob is the usage of each of n jobs, as columns of the report.
-func (u usage) perJob(n int) string {
-	per := func(v int64) float64 { return float64(v) / float64(n) }
-	return fmt.Sprintf("%.0f\t%.0f\t%.0f\t%.2f\t%.0f %%", per(u.process.Microseconds()), per(u.postgres.Microseconds()),
-		per(u.wal), per(u.commits), 100*float64(u.hot)/max(float64(u.updates), 1))
+// PerJob is what a job has used.
+type PerJob struct {
+	Process  float64 `json:"process_us"`  // µs of processor time: worker, broker and the bench itself
+	Postgres float64 `json:"postgres_us"` // µs of processor time
+	WAL      float64 `json:"wal_bytes"`
+	Commits  float64 `json:"commits"`
+	HOT      float64 `json:"hot_share"` // of updated rows, those that touched no index
 }
 
-const usageColumns = "µs worker + broker\tµs postgres\tWAL bytes\tcommits\tHOT"
+func (u usage) perJob(n int) *PerJob {
+	per := func(v int64) float64 { return float64(v) / float64(n) }
+	return &PerJob{per(u.process.Microseconds()), per(u.postgres.Microseconds()), per(u.wal), per(u.commits),
+		float64(u.hot) / max(float64(u.updates), 1)}
+}
 
 const (
 	usageOf = `select pg_backend_pid(), pg_current_wal_insert_lsn() - '0/0',
@@ -52,14 +58,18 @@ const (
 	othersHere = `select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`
 )
 
-// use reads what has been used. The sessions of the measurement must be over: they report what they did when they end.
-func (s *stage) use(ctx context.Context) (u usage, err error) {
+// use reads what has been used, where all of it is on this machine and nobody else uses it. The sessions of the measurement
+// must be over: they report what they did when they end.
+func (s *Stage) use(ctx context.Context) (u usage, err error) {
+	if !s.servers.ours {
+		return u, nil
+	}
 	var self syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &self); err != nil {
 		return u, err
 	}
 	u.process = time.Duration(self.Utime.Nano() + self.Stime.Nano())
-	conn, err := pgx.Connect(ctx, s.url)
+	conn, err := pgx.Connect(ctx, s.URL)
 	if err != nil {
 		return u, err
 	}
