@@ -23,6 +23,7 @@ import (
 
 // Everything is measured in a short run: each figure is there, and says something.
 func TestBench(t *testing.T) {
+	t.Parallel()
 	plot := filepath.Join(t.TempDir(), "bench.svg")
 	code, out, said := runSettle(t, nil, nil, "bench", "--json", "--jobs", "60", "--rounds", "1", "--rows", "50", "--stuck", "40",
 		"--plot", plot)
