@@ -41,7 +41,7 @@ streams JOBS and EVENTS are made if they are missing, and then removed too. A ru
 		Flags: append([]cli.Flag{
 			&cli.IntFlag{Name: "jobs", Usage: "jobs per measurement", Value: 20000, Validator: positive[int]},
 			&cli.IntFlag{Name: "rounds", Usage: "rounds; each measures every contestant once", Value: 3, Validator: positive[int]},
-			&cli.IntFlag{Name: "slots", Usage: "jobs performed at once", Value: 256, Validator: positive[int]},
+			&cli.IntFlag{Name: "slots", Usage: "jobs performed at once", Value: 512, Validator: positive[int]},
 			&cli.IntFlag{Name: "rows", Usage: "finished rows in the table of growth", Value: 200_000, Validator: positive[int]},
 			&cli.IntFlag{Name: "stuck", Usage: "unknown rows of recovery", Value: 20_000, Validator: positive[int]},
 			&cli.StringSliceFlag{Name: "only", Usage: "measure these `CONTESTANTS`, the first of a table being what others are compared with: " +
