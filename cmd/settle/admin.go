@@ -14,14 +14,17 @@ import (
 	"github.com/settlemq/settle/idemstore"
 	"github.com/settlemq/settle/internal/admin"
 	"github.com/settlemq/settle/internal/admin/access"
+	"github.com/settlemq/settle/internal/telemetry"
 )
 
 func adminCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "admin",
-		Usage: "serve the support screen: find a task, read what became of it, see what waits for people",
-		Description: `One box finds a task by customer, order, external reference, key, request id, task id or trace id. The screen only
-reads. With NATS it also looks for messages that nobody is given. Takes the flags and variables of settle work that
+		Usage: "serve the support screen: find a task, read what became of it, see what waits for people, and act",
+		Description: `One box finds a task by customer, order, external reference, key, request id, task id or trace id. Operators act from
+there, if the provider is known: ask, retry, send again, resolve, supersede, cancel, note, recover, pause; each act is done once,
+needs a reason and is kept with the name. With NATS the screen also looks for messages that nobody is given, and publishes
+refused ones again. Takes the flags and variables of settle work that
 shape a kind, so that it says of kinds what a worker with the same settings does. The JSON API is below /api/.
 Nobody comes in without signing in, by the users' file, a token or a proxy.`,
 		Flags:    adminFlags(),
@@ -37,7 +40,7 @@ func adminFlags() []cli.Flag {
 	return append(flags,
 		stringFlag("trace-url", "`URL` of a trace with {trace_id} in it, http://jaeger:16686/trace/{trace_id}: trace ids become links", ""),
 		durationFlag("recover-after", "age from which a task that is not settled is said to run long; at least 1s", defaults.RecoverAfter, time.Second),
-		logFlag(),
+		hashKeysFlag(), logFlag(),
 	)
 }
 
@@ -65,13 +68,23 @@ func serveAdmin(ctx context.Context, cmd *cli.Command) error {
 	if err := store.CheckSchema(ctx); err != nil {
 		return stopped(ctx, err)
 	}
-	strays, closeNATS, err := straysOf(cmd)
+	js, closeNATS, err := adminStream(cmd)
 	if err != nil {
 		return err
 	}
 	defer closeNATS()
+	tracing, err := telemetry.Setup(ctx, "settle-operator", log, telemetryOptions(cmd)...)
+	if err != nil {
+		return wrongUse("%w", err)
+	}
+	defer tracing.Shutdown(context.WithoutCancel(ctx))
+	acts, err := newActs(cmd, actParts{pool, store, js, log, tracing.TracerProvider()})
+	if err != nil {
+		return err
+	}
+	defer closeActs(ctx, acts)
 	screen, err := admin.New(admin.Config{Store: store, Kinds: kinds, TraceURL: cmd.String("trace-url"),
-		LongAfter: cmd.Duration("recover-after"), Strays: strays, Logger: log, Actor: actorOf})
+		LongAfter: cmd.Duration("recover-after"), Strays: straysOf(js), Logger: log, Actor: actorOf, Acts: acts})
 	if err != nil {
 		return wrongUse("%w; --trace-url is %s", err, variableOf("trace-url").Key())
 	}
@@ -85,8 +98,18 @@ func actorOf(r *http.Request) (name string, operator bool) {
 	return actor.Name, actor.MayAct()
 }
 
-// straysOf finds messages that nobody is given; nil where no NATS is named.
-func straysOf(cmd *cli.Command) (find func(context.Context, int) ([]consumer.Unrouted, error), closeAll func(), err error) {
+// closeActs gives acts that are under way as long as workers give their jobs.
+func closeActs(ctx context.Context, acts *admin.Acts) {
+	if acts == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), defaults.DrainTimeout)
+	defer cancel()
+	acts.Close(ctx)
+}
+
+// adminStream is JetStream; nil where no NATS is named.
+func adminStream(cmd *cli.Command) (js jetstream.JetStream, closeAll func(), err error) {
 	if cmd.String("nats-url") == "" {
 		return nil, func() {}, nil
 	}
@@ -94,10 +117,17 @@ func straysOf(cmd *cli.Command) (find func(context.Context, int) ([]consumer.Unr
 	if err != nil {
 		return nil, nil, err
 	}
-	js, err := openJetStream(conn)
-	if err != nil {
+	if js, err = openJetStream(conn); err != nil {
 		conn.Close()
 		return nil, nil, err
+	}
+	return js, conn.Close, nil
+}
+
+// straysOf finds messages that nobody is given; nil without NATS.
+func straysOf(js jetstream.JetStream) func(context.Context, int) ([]consumer.Unrouted, error) {
+	if js == nil {
+		return nil
 	}
 	return func(ctx context.Context, limit int) ([]consumer.Unrouted, error) {
 		found, err := consumer.FindUnrouted(ctx, js, limit)
@@ -105,7 +135,7 @@ func straysOf(cmd *cli.Command) (find func(context.Context, int) ([]consumer.Unr
 			return nil, nil // nothing was ever published
 		}
 		return found, err
-	}, conn.Close, nil
+	}
 }
 
 // adminMux adds to the screen what a supervisor asks.

@@ -288,6 +288,23 @@ create table if not exists settle.controls (
 );
 create index if not exists controls_of_kind on settle.controls (kind, id desc);
 
+-- What was pressed on the support screen: one row per form, so that a form that is sent twice does one thing, and whoever
+-- sent it reads what came of it. The history of a task is in task_events; this is also about acts that changed nothing.
+create table if not exists settle.presses (
+  id       uuid primary key,                  -- given out with the form
+  token    uuid not null,                     -- of the one who does it
+  at       timestamptz not null default clock_timestamp(),
+  actor    text not null check (actor <> ''),
+  act      text not null check (act <> ''),
+  place    text not null check (place <> ''), -- the page that it is about
+  reason   text not null check (reason <> ''),
+  digest   bytea not null,                    -- of all that was asked for
+  outcome  text check (outcome <> ''),        -- null: not over, or nobody wrote down how it ended
+  message  text,                              -- what came of it, in plain words
+  ended_at timestamptz,
+  check ((outcome is null) = (ended_at is null) and (outcome is null) = (message is null))
+);
+
 -- Who shares a provider's cap. A row is what one worker may use of it until its time runs out; workers check in for one
 -- provider one after the other, so that the live rows never add up to more than the cap. Kinds without a cap have none.
 create table if not exists settle.workers (

@@ -1,9 +1,12 @@
 // Package admin is the support screen: pages and a JSON API that find a task by whatever a customer has in hand, say in one
-// sentence what became of it, and list what waits for people. It reads only.
+// sentence what became of it, list what waits for people, and let operators act.
 //
 // [New] gives a handler for everything below /. It asks nobody for a password: whoever serves it puts that in front, and says
 // with Config.Actor who is signed in. Pages work without JavaScript; what comes from outside is shown as text, never as
 // anything else.
+//
+// Whoever may act reaches, from a task, a refusal or a kind, forms that say what would happen and ask why. A form that is sent
+// is done once (see [Acts]), on what was seen and nothing else, by the parts that the commands use. No GET changes anything.
 package admin
 
 import (
@@ -28,6 +31,8 @@ type Config struct {
 	Kinds []Kind
 	// Actor says who is signed in, and whether they may change things. Nil: nobody is, and nothing is said of it.
 	Actor func(*http.Request) (name string, operator bool)
+	// Acts does what operators ask for. Nil: the screen reads only.
+	Acts *Acts
 	// TraceURL leads to a trace: an http or https URL with {trace_id}. Empty: trace ids are no links.
 	TraceURL string
 	// LongAfter is the age from which a task that is not settled is said to run long; 15 min.
@@ -94,7 +99,7 @@ func New(c Config) (http.Handler, error) {
 	if s.pages, err = parsePages(); err != nil {
 		return nil, err
 	}
-	return guarded(s.routes()), nil
+	return s.guarded(s.routes()), nil
 }
 
 func (s *screen) routes() *http.ServeMux {
@@ -109,6 +114,12 @@ func (s *screen) routes() *http.ServeMux {
 		}
 		mux.HandleFunc("GET /api"+path, s.api(get))
 	}
+	for path, o := range s.offers() {
+		mux.HandleFunc("GET "+path, s.page(s.getForm(o)))
+		mux.HandleFunc("POST "+path, s.send(o))
+		mux.HandleFunc("POST /api"+path, s.sendAPI(o))
+	}
+	mux.HandleFunc("GET /api/presses/{id}", s.api(s.getPress))
 	mux.HandleFunc("GET /parts/overview", s.part(s.getOverview))
 	mux.HandleFunc("GET /static/style.css", asset("style.css", "text/css; charset=utf-8"))
 	mux.HandleFunc("GET /static/fresh.js", asset("fresh.js", "text/javascript; charset=utf-8"))
@@ -121,17 +132,22 @@ func (s *screen) routes() *http.ServeMux {
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; " +
 	"base-uri 'none'; frame-ancestors 'none'"
 
-// guarded sets what all answers have in common, and answers nothing but reads.
-func guarded(next http.Handler) http.Handler {
+// guarded sets what all answers have in common, and lets nobody write who may not act.
+func (s *screen) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Content-Security-Policy", policy)
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+		switch {
+		case !reads && s.Acts == nil:
 			h.Set("Allow", "GET, HEAD")
 			http.Error(w, readsOnly, http.StatusMethodNotAllowed)
+			return
+		case !reads && !s.mayAct(r):
+			http.Error(w, operatorsOnly, http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

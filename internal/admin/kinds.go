@@ -1,6 +1,11 @@
 package admin
 
-import "net/http"
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/settlemq/settle/idemstore"
+)
 
 // kindPage is a kind with how it is served.
 type kindPage struct {
@@ -8,6 +13,7 @@ type kindPage struct {
 	Facts   []Fact   `json:"-"`
 	Object  any      `json:"declaration,omitempty"` // as settle kinds --json prints it
 	Control *control `json:"control,omitempty"`     // none: nobody ever paused it
+	Next    []next   `json:"next,omitempty"`        // what can be done, for whoever may act
 }
 
 func (s *screen) getKinds(r *http.Request) (view, error) {
@@ -25,7 +31,35 @@ func (s *screen) getKinds(r *http.Request) (view, error) {
 		if c, ok := latest[k.Name]; ok {
 			p.Control = &c
 		}
+		if s.mayAct(r) {
+			p.Next = nextModes(p.Control)
+		}
 		pages = append(pages, p)
 	}
 	return view{page: "kinds", title: texts["kinds"], data: map[string]any{"kinds": pages}}, nil
 }
+
+// nextModes are the modes that a kind is not in.
+func nextModes(c *control) (out []next) {
+	now := idemstore.ModeRunning
+	if c != nil {
+		now = idemstore.Mode(c.Mode)
+	}
+	for _, act := range modeActs {
+		if mode := modeOf[act]; mode != now {
+			out = append(out, next{act, modeEffects[mode]})
+		}
+	}
+	return out
+}
+
+// Link leads to the form of an act on the kind.
+func (k kindPage) Link(act string) string { return kindPlace(k.Name, act) }
+
+func kindPlace(kind, act string) string { return kindsPlace + "/" + url.PathEscape(kind) + "/" + act }
+
+// modeActs are the acts on a kind, and modeOf the modes that they lead to.
+var (
+	modeActs = []string{"keep-asking", "pause", "resume"}
+	modeOf   = map[string]idemstore.Mode{"keep-asking": idemstore.ModeAsking, "pause": idemstore.ModePaused, "resume": idemstore.ModeRunning}
+)

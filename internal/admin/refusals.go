@@ -31,8 +31,9 @@ type refusal struct {
 	By          string     `json:"republished_by,omitempty"`
 	Why         string     `json:"republish_reason,omitempty"`
 
-	Headers []Fact `json:"-"`
-	Body    string `json:"body,omitempty"` // without what is not to be shown; not in lists
+	Headers  []Fact `json:"-"`
+	MayAgain bool   `json:"-"`              // it can be published again by whoever reads
+	Body     string `json:"body,omitempty"` // without what is not to be shown; not in lists
 }
 
 func refusalOf(r idemstore.KeptRefusal) refusal {
@@ -58,7 +59,9 @@ func (s *screen) getRefusal(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	found, err := s.Store.FindRefusal(r.Context(), id)
-	return view{page: "refusal", title: texts["refusal"] + " " + strconv.FormatInt(id, 10), data: refusalOf(found)}, err
+	out := refusalOf(found)
+	out.MayAgain = s.mayAct(r) && found.Republished == nil && !found.Cut
+	return view{page: "refusal", title: texts["refusal"] + " " + strconv.FormatInt(id, 10), data: out}, err
 }
 
 func (s *screen) fillRefusals(ctx context.Context, l *list, newer time.Duration) error {

@@ -46,6 +46,8 @@ func nothingHere(*http.Request) (view, error) { return view{}, notFound(noSuchPa
 type frame struct {
 	Title, Query, Path, Actor string
 	Lists                     []listName
+	Came                      *came // what came of an act on this page
+	MayAct                    bool
 	Data                      any
 }
 
@@ -90,11 +92,15 @@ func (s *screen) api(get getter) http.HandlerFunc {
 			status, text = s.problem(r.Context(), err)
 			body = map[string]string{"error": text}
 		}
-		w.Header().Set("Content-Type", "application/json; charset=utf-8")
-		w.WriteHeader(status)
-		if err := json.NewEncoder(w).Encode(body); err != nil {
-			s.Logger.DebugContext(r.Context(), "answer not written", "error", err)
-		}
+		s.writeJSON(w, r, status, body)
+	}
+}
+
+func (s *screen) writeJSON(w http.ResponseWriter, r *http.Request, status int, body any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		s.Logger.DebugContext(r.Context(), "answer not written", "error", err)
 	}
 }
 
@@ -118,6 +124,7 @@ func (s *screen) render(w http.ResponseWriter, r *http.Request, status int, bloc
 	if s.Actor != nil {
 		f.Actor, _ = s.Actor(r)
 	}
+	f.MayAct, f.Came = s.mayAct(r), s.notice(r)
 	var body bytes.Buffer
 	if err := s.pages[v.page].ExecuteTemplate(&body, block, f); err != nil {
 		s.Logger.ErrorContext(r.Context(), "page not made", "page", v.page, "error", err)
@@ -157,8 +164,9 @@ var functions = template.FuncMap{
 	"status": func(s string) string {
 		return story.Status(idemstore.Status(s))
 	},
-	"cause": func(c string) string { return story.Cause(idemstore.Cause(c)) },
-	"dict":  dict,
+	"cause":   func(c string) string { return story.Cause(idemstore.Cause(c)) },
+	"actword": func(act string) string { return actWords[act] },
+	"dict":    dict,
 }
 
 // dict makes the arguments of a template out of names and values.

@@ -41,11 +41,17 @@ type task struct {
 	Result string `json:"result,omitempty"`
 	Answer string `json:"answer,omitempty"`
 
+	Next []next `json:"next,omitempty"` // what can be done, for whoever may act
+
 	ExternalLink string `json:"external_link,omitempty"`
 	TraceLink    string `json:"trace_link,omitempty"`
 
 	traceURL string
+	notSent  string
 }
+
+// NotSent says why nothing can be sent; empty if something can, or if it is not for whoever reads.
+func (t task) NotSent() string { return t.notSent }
 
 // progress is how far a batch has come that is done record by record.
 type progress struct {
@@ -66,12 +72,12 @@ func (s *screen) getTask(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	t, err := s.task(r.Context(), id)
+	t, err := s.task(r.Context(), id, s.mayAct(r))
 	return view{page: "task", title: t.Kind + " " + story.Printable(t.Key), data: t}, err
 }
 
 // task reads a task with all that stands beside its row.
-func (s *screen) task(ctx context.Context, id int64) (task, error) {
+func (s *screen) task(ctx context.Context, id int64, mayAct bool) (task, error) {
 	t, err := s.Store.FindByID(ctx, id)
 	if err != nil {
 		return task{}, err
@@ -85,6 +91,9 @@ func (s *screen) task(ctx context.Context, id int64) (task, error) {
 		return task{}, err
 	}
 	out := s.told(t, events, refused)
+	if mayAct {
+		out.Next, out.notSent = s.nextOf(t, refused), s.whyNotSent(ctx, t)
+	}
 	if out.Progress, err = s.progress(ctx, id); err != nil {
 		return task{}, err
 	}

@@ -123,7 +123,15 @@ var texts = map[string]string{
 	"paused": "Paused", "lower_bound": "More than 100,000 tasks are open: counts and ages are lower bounds.",
 	"live_note": "Breakers, slots and the last run of recovery are metrics of each worker: settle_breaker_open, settle_recovery_last_run_timestamp_seconds.",
 	"mode":      "Now", "running": "running", "contract": "What it promises", "no_kinds": "This build has no kinds.", "problem": "Not found, or not now",
-	"try_find": "Search for it above, or go to the overview.",
+	"acts": "What can be done", "recover": "Recover", "why": "Why, for the history", "back": "Back, without doing anything", "look_again": "Look again", "by_whom": "by",
+	"would": "What would happen", "cannot": "This cannot be done", "as_finished": "finished: it happened", "as_failed": "failed: it did not happen, or is given up",
+	"ruling": "What became of it", "external_hint": "The provider's reference of the effect, if there is one",
+	"result_hint": "The result as JSON, if the kind has local rows and the provider cannot tell",
+	"force_hint":  "Also while an attempt or the provider is still at work; what was sent stays sent",
+	"choose":      "The message whose content it takes", "recover_note": "Workers recover by themselves. This does it now, for the tasks of a window of time: the provider is asked before anything is sent again, and what is held or not due is left alone.",
+	"older_than": "Created at least so long ago", "newer_than": "and at most so long ago", "limit": "Do nothing if more match than", "foresee": "Show what would happen",
+	"more_tasks": "more are not shown",
+	"try_find":   "Search for it above, or go to the overview.",
 }
 
 // text is a text of the templates.
