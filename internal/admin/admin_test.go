@@ -32,7 +32,11 @@ type desk struct {
 
 func open(t *testing.T, change ...func(*admin.Config)) desk {
 	t.Helper()
-	pool := devtest.Pool(t)
+	return openOn(t, devtest.Pool(t), change...)
+}
+
+func openOn(t *testing.T, pool *pgxpool.Pool, change ...func(*admin.Config)) desk {
+	t.Helper()
 	d := desk{t: t, pool: pool, store: idemstore.New(pool, time.Minute)}
 	c := admin.Config{Store: d.store, Kinds: []admin.Kind{{
 		Name: charge, Link: "https://pay.example/charges/{id}", Facts: []admin.Fact{{Name: "effect", Value: "one charge"}},

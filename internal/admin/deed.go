@@ -84,7 +84,8 @@ func (s *screen) send(o offer) http.HandlerFunc {
 			if again, err := formView(o.form(r, filled)); err == nil {
 				f, _ := again.data.(form)
 				f.Problem = text
-				again.data, v = f, again
+				again.data = f
+				v = again
 			}
 		}
 		s.render(w, r, status, "frame", v)
