@@ -69,21 +69,24 @@ func (p *Pressed) columns() []any {
 	return []any{&p.ID, &p.Actor, &p.Act, &p.Place, &p.Reason, &p.Digest, &p.At, &p.Outcome, &p.Message, &p.EndedAt}
 }
 
-// EndPress writes down what came of a press. What is written already stays. It is repeated until it is known to be
-// committed or ctx ends.
-func (s *Store) EndPress(ctx context.Context, id uuid.UUID, outcome, message string) error {
-	err := again(ctx, func(ctx context.Context) error {
+// EndPress writes down what came of a press, and returns the press as it is then: what is written already stays. It is
+// repeated until it is known to be committed or ctx ends.
+func (s *Store) EndPress(ctx context.Context, id uuid.UUID, outcome, message string) (kept Pressed, err error) {
+	err = again(ctx, func(ctx context.Context) error {
 		return repeatable(s.transact(ctx, func(b *pgx.Batch) {
 			b.Queue(endPress, id, clean(outcome), clean(message))
+			b.Queue(findPress, id)
 		}, func(r pgx.BatchResults) error {
-			_, err := r.Exec()
-			return err
+			if _, err := r.Exec(); err != nil {
+				return err
+			}
+			return r.QueryRow().Scan(kept.columns()...)
 		}))
 	})
 	if err != nil {
-		return fmt.Errorf("end press: %w", err)
+		return Pressed{}, fmt.Errorf("end press: %w", err)
 	}
-	return nil
+	return kept, nil
 }
 
 // FindPress returns a press by its id, or ErrNotFound.

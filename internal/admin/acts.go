@@ -191,12 +191,13 @@ func (a *Acts) run(r *run, p idemstore.Pressed, do job, limit time.Duration) {
 		return
 	}
 	end := do(ctx)
-	r.kept.Outcome, r.kept.Message = end.outcome, end.message
 	a.config.Logger.InfoContext(ctx, "act", "act", p.Act, "place", p.Place, "actor", p.Actor, "outcome", end.outcome)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteLimit)
 	defer cancel()
-	if err := a.config.Store.EndPress(ctx, p.ID, end.outcome, end.message); err != nil {
+	if r.kept, err = a.config.Store.EndPress(ctx, p.ID, end.outcome, end.message); err != nil {
 		a.config.Logger.ErrorContext(ctx, "what came of an act is not noted", "act", p.Act, "place", p.Place, "error", err)
+		r.kept = kept
+		r.kept.Outcome, r.kept.Message = end.outcome, end.message
 	}
 }
 

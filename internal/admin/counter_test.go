@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -105,7 +106,7 @@ func (c *counter) serve(t *testing.T, pool *pgxpool.Pool, api string, change ...
 		t.Fatal(err)
 	}
 	def := handlers.Charge(client, handlers.ChargeOptions{CreateOrders: true, Provider: consumer.Provider{Identity: "provider"}})
-	config := consumer.Config{Policy: consumer.Policy{Deadline: 20 * time.Second}}
+	config := consumer.Config{Logger: slog.New(slog.DiscardHandler), Policy: consumer.Policy{Deadline: 20 * time.Second}}
 	operator, err := consumer.NewOperator(pool, config, def)
 	if err != nil {
 		t.Fatal(err)
