@@ -93,3 +93,63 @@ func TestAmountsAreWrittenInMajorUnits(t *testing.T) {
 		}
 	}
 }
+
+// An operator acts from the screen as with the commands; without the provider's URL nobody does.
+func TestOperatorsActFromTheScreen(t *testing.T) {
+	t.Parallel()
+	env := oneOfEach(t)
+	env["SETTLE_ADMIN_ADDR"], env["SETTLE_ADMIN_USERS"] = "127.0.0.1:0", filepath.Join(t.TempDir(), "users")
+	_, token, errOut := runSettle(t, env, nil, "admin", "user", "add", "--token", "--role", "operator", "backoffice")
+	if token = strings.TrimSpace(token); token == "" {
+		t.Fatal(errOut)
+	}
+	delete(env, "SETTLE_PROVIDER_URL")
+	reads := start(t, env, "admin")
+	url := regexp.MustCompile(`http://[0-9.:]+`).FindString(reads.await("the support screen listens"))
+	if status, body := post(t, url+"/api/tasks/3/note", token, `{"reason":"seen"}`); status != http.StatusMethodNotAllowed {
+		t.Errorf("without a provider: %d %s", status, body)
+	}
+	env["SETTLE_PROVIDER_URL"] = "http://127.0.0.1:1"
+	s := start(t, env, "admin")
+	url = regexp.MustCompile(`http://[0-9.:]+`).FindString(s.await("the support screen listens"))
+	for path, want := range map[string]string{
+		"/api/tasks/3/note":               `"outcome":"done"`,
+		"/api/tasks/3/retry":              `"message":"It is done, and what is done stays; a new operation needs a new business key."`,
+		"/api/kinds/payment.charge/pause": `"message":"The kind payment.charge is paused`,
+		"/api/recover":                    `"outcome":"`,
+		"/api/refusals/1/republish":       "not connected to NATS",
+	} {
+		if status, body := post(t, url+path, token, `{"reason":"the customer called"}`); status >= http.StatusInternalServerError || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	_, out, _ := runSettle(t, env, nil, "tasks", "show", "3")
+	if !strings.Contains(out, "backoffice") || !strings.Contains(out, "note: the customer called") {
+		t.Errorf("the history has no line of it:\n%s", out)
+	}
+	s.signal(os.Interrupt)
+	if code := s.exit(); code != exitDone {
+		t.Errorf("exit %d", code)
+	}
+}
+
+// post sends an act as the owner of a token.
+func post(t *testing.T, url, token, body string) (status int, answer string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(text)
+}

@@ -67,9 +67,9 @@ const (
 	factTask    = "Task"
 	changedTask = "It has changed since it was looked at%s: it is %s now, after attempt %d. Look at it again."
 	seenAs      = ", when it was %s after attempt %d"
-	changedMode = "%s has changed since it was looked at: it was %s, and is %s now. Look at it again."
+	changedMode = "The kind %s has changed since it was looked at: it was %s, and is %s now. Look at it again."
 	modeAlready = "It is that already: %s."
-	modeSet     = "%s is %s now; workers obey with their next heartbeat."
+	modeSet     = "The kind %s is %s now; workers obey with their next heartbeat."
 
 	wrongWindow    = "The youngest must be younger than the oldest, and the oldest at most 8760h (a year) old."
 	wrongLimit     = "The limit must be 1 to 10,000."

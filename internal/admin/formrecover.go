@@ -68,7 +68,7 @@ func (s *screen) recoverForm(r *http.Request, o order) (form, error) {
 	f.Order.OlderThan, f.Order.Within, f.Order.Limit = short(options.OlderThan), short(options.Window), options.Limit
 	if err != nil {
 		f.Problem, f.Order = err.Error(), o
-		return f, nil
+		return f, nil //nolint:nilerr // the form says what is wrong with it
 	}
 	if o.Within == "" {
 		return f, nil

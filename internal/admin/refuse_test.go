@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -248,7 +249,7 @@ func TestPausingAKind(t *testing.T) {
 	old := c.form("/kinds/payment.charge/pause", "reason", "late")
 	form := c.form("/kinds/payment.charge/keep-asking", "reason", "outage")
 	says := c.send("/kinds/payment.charge/keep-asking", form)
-	if !strings.HasPrefix(says, "Done. Payment.charge is paused; tasks whose outcome is unknown are still asked about now") || c.send("/kinds/payment.charge/keep-asking", form) != says {
+	if !strings.HasPrefix(says, "Done. The kind payment.charge is paused; tasks whose outcome is unknown are still asked about now") || c.send("/kinds/payment.charge/keep-asking", form) != says {
 		t.Error(says)
 	}
 	buttons("pause ", "resume ")
@@ -304,5 +305,47 @@ func TestActingByTheAPI(t *testing.T) {
 	}
 	if r := c.as("ann", "operator", http.MethodGet, "/api/presses/nothing", "", ""); r.status != http.StatusNotFound {
 		t.Error(r.status)
+	}
+}
+
+// Back offices read the document about acts, too.
+func TestActsAreAsTheyAreDocumented(t *testing.T) {
+	t.Parallel()
+	c := furnished(t)
+	_, section, _ := strings.Cut(read(t, "../../docs/admin-api.md"), "\n## Acts\n")
+	documented := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `/api(/[^`]*)` \\| `[^`]+` \\| (.*)\\|$").FindAllStringSubmatch(section, -1) {
+		path := strings.NewReplacer("{id}", "1", "{kind}", charge).Replace(row[1])
+		documented[path] = true
+		order := map[string]any{"dry_run": true, "reason": "because", "status": "", "attempts": 0, "id": "0e5bb2ba-5a3e-4b3c-a53e-5a5fb0a3c9d1"}
+		for _, member := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(row[2], -1) {
+			order[member[1]] = map[string]any{"as": "failed", "external_id": "", "force": false, "refusal": 1, "mode": "", "kind": charge, "older_than": "0s", "within": "1h", "limit": 9}[member[1]]
+		}
+		delete(order, "failed") // a value of as
+		delete(order, "finished")
+		delete(order, "result")
+		if status, answer := c.post(path, order); status != http.StatusOK && status != http.StatusConflict || answer["outcome"] == nil {
+			t.Errorf("%s %v: %d %v", path, order, status, answer)
+		}
+	}
+	for _, path := range places {
+		if !documented[path] {
+			t.Errorf("%s is not documented", path)
+		}
+	}
+	if len(documented) != len(places) {
+		t.Errorf("documented are %v", documented)
+	}
+	for outcome, status := range admin.Outcomes() {
+		if !strings.Contains(section, fmt.Sprint("| `", outcome, "` | ", status, " |")) {
+			t.Errorf("the outcome %s with status %d is not documented", outcome, status)
+		}
+	}
+	var task struct {
+		Next []struct{ Act, Effect string }
+	}
+	r := c.as("ann", "operator", http.MethodGet, "/api/tasks/1", "", "")
+	if err := json.Unmarshal([]byte(r.body), &task); err != nil || len(task.Next) != 6 || task.Next[0].Act != "ask" || task.Next[0].Effect == "" {
+		t.Errorf("%+v, %v", task, err)
 	}
 }
