@@ -226,8 +226,13 @@ func TestAnOldFormDoesNothing(t *testing.T) {
 		t.Errorf("%+v, %+v", before, now)
 	}
 	note := c.form(fmt.Sprintf("/tasks/%d/note", task.TaskID), "reason", "seen", "attempts", "1", "status", "needs_review")
-	if says := c.send(fmt.Sprintf("/tasks/%d/note", task.TaskID), note); !strings.HasPrefix(says, "Done.") {
-		t.Errorf("a note on what has changed: %s", says)
+	for range 2 { // nothing but its id makes a note one
+		if says := c.send(fmt.Sprintf("/tasks/%d/note", task.TaskID), note); !strings.HasPrefix(says, "Done.") {
+			t.Errorf("a note on what has changed: %s", says)
+		}
+	}
+	if lines := c.text(`select count(*) from settle.task_events where reason = 'note: seen'`); lines != "1" {
+		t.Errorf("%s notes", lines)
 	}
 }
 
@@ -304,6 +309,9 @@ func TestASlowProvider(t *testing.T) {
 	if again := c.as("ann", "operator", http.MethodPost, path, formType, body); again.location != r.location {
 		t.Errorf("pressed again: %s and %s", again.location, r.location)
 	}
+	if other := c.as("ann", "operator", http.MethodPost, path, formType, strings.Replace(body, "customer", "friend", 1)); other.status != http.StatusConflict {
+		t.Errorf("the form with another reason meanwhile: %d", other.status)
+	}
 	if now := c.now(task.TaskID); now.Status != idemstore.Unknown {
 		t.Errorf("it is %s", now.Status)
 	}
@@ -362,7 +370,7 @@ func TestStoppingCutsAnActShort(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c.acts.Close(ctx)
-	if says := c.notice(r.location); strings.HasPrefix(says, "Done.") || strings.HasPrefix(says, "Still") {
+	if says := c.notice(r.location); !strings.HasPrefix(says, "Not known, or only in part. It went wrong on the way") {
 		t.Error(says)
 	}
 	if now := c.now(task.TaskID); now.Shown() != task.Shown() {
