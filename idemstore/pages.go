@@ -147,20 +147,26 @@ from (select kind, created_at from settle.tasks where status = 'failed' order by
 
 // FailedOf counts the failed tasks of each kind that has any, of the newest 100,000 of all kinds.
 func (s *Store) FailedOf(ctx context.Context) (map[string]Pile, error) {
-	out := map[string]Pile{}
-	_, err := query(ctx, s, func(row pgx.CollectableRow) (none struct{}, err error) {
-		var kind string
-		var p Pile
-		var oldest int64
-		err = row.Scan(&kind, &p.Count, &oldest)
-		p.Oldest = microsecondsOf(&oldest)
-		out[kind] = p
-		return none, err
-	}, failedCensus, censusLimit)
+	out, err := pilesBy[string](ctx, s, failedCensus, censusLimit)
 	if err != nil {
 		return nil, fmt.Errorf("count failed tasks: %w", err)
 	}
 	return out, nil
+}
+
+// pilesBy reads rows of a name, a count and the age of the oldest in microseconds.
+func pilesBy[K ~string](ctx context.Context, s *Store, sql string, args ...any) (map[K]Pile, error) {
+	out := map[K]Pile{}
+	_, err := query(ctx, s, func(row pgx.CollectableRow) (none struct{}, err error) {
+		var name K
+		var p Pile
+		var oldest int64
+		err = row.Scan(&name, &p.Count, &oldest)
+		p.Oldest = microsecondsOf(&oldest)
+		out[name] = p
+		return none, err
+	}, sql, args...)
+	return out, err
 }
 
 // Minute is how many tasks began in one minute, and where they stand now.
@@ -213,16 +219,7 @@ from settle.refusals where at >= (select clock_timestamp()) - $1::bigint * inter
 
 // RefusedBy counts the messages that were refused at most so long ago, by reason.
 func (s *Store) RefusedBy(ctx context.Context, within time.Duration) (map[Reason]Pile, error) {
-	out := map[Reason]Pile{}
-	_, err := query(ctx, s, func(row pgx.CollectableRow) (none struct{}, err error) {
-		var reason Reason
-		var p Pile
-		var oldest int64
-		err = row.Scan(&reason, &p.Count, &oldest)
-		p.Oldest = microsecondsOf(&oldest)
-		out[reason] = p
-		return none, err
-	}, refusedBy, within.Microseconds())
+	out, err := pilesBy[Reason](ctx, s, refusedBy, within.Microseconds())
 	if err != nil {
 		return nil, fmt.Errorf("count refusals: %w", err)
 	}

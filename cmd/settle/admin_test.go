@@ -13,23 +13,7 @@ import (
 // request asks as the owner of a token, or as nobody.
 func request(t *testing.T, url, token string) (status int, body string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res.StatusCode, string(text)
+	return exchange(t, http.MethodGet, url, token, "")
 }
 
 func TestAdminAnswersACustomer(t *testing.T) {
@@ -136,12 +120,22 @@ func TestOperatorsActFromTheScreen(t *testing.T) {
 // post sends an act as the owner of a token.
 func post(t *testing.T, url, token, body string) (status int, answer string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	return exchange(t, http.MethodPost, url, token, body)
+}
+
+// exchange asks as the owner of a token; empty: as nobody.
+func exchange(t *testing.T, method, url, token, body string) (status int, answer string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Authorization", "Bearer "+token)
-	req.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

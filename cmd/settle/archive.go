@@ -229,7 +229,7 @@ func restoreTask(ctx context.Context, store *idemstore.Store, name taskName, kee
 		return o, err
 	}
 	o = taskLine(task)
-	o.Outcome, o.Message, o.ArchivedAt = "done", "payload, result and answer are back, for at least "+short(keep), nil
+	o.Outcome, o.Message, o.ArchivedAt = "done", "payload, result and answer are back, for at least "+story.Short(keep), nil
 	return o, nil
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/settlemq/settle/internal/story"
 )
 
 // variable is the environment variable behind a flag. Unlike the library's own source it takes an empty
@@ -45,7 +47,7 @@ func atLeast[T cmp.Ordered](v variable, least T, show func(T) string) func(T) er
 func upTo(most time.Duration) func(time.Duration) error {
 	return func(value time.Duration) error {
 		if value <= 0 || value > most {
-			return fmt.Errorf("must be more than 0 and at most %s", short(most))
+			return fmt.Errorf("must be more than 0 and at most %s", story.Short(most))
 		}
 		return nil
 	}
@@ -64,8 +66,8 @@ func within(least, most int) func(int) error {
 func durationFlag(name, usage string, value, least time.Duration) *cli.DurationFlag {
 	v := variableOf(name)
 	return &cli.DurationFlag{
-		Name: name, Usage: usage, Value: value, DefaultText: short(value), Sources: from(v),
-		Validator: atLeast(v, least, short),
+		Name: name, Usage: usage, Value: value, DefaultText: story.Short(value), Sources: from(v),
+		Validator: atLeast(v, least, story.Short),
 	}
 }
 
@@ -130,16 +132,4 @@ func needed(cmd *cli.Command, flag string, v variable) (string, error) {
 		return value, nil
 	}
 	return "", wrongUse("--%s (%s) is not set%s", flag, v.Key(), hint(cmd))
-}
-
-// short writes a duration without its zero parts: 24h, not 24h0m0s.
-func short(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }

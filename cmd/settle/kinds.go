@@ -14,6 +14,7 @@ import (
 
 	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/internal/admin"
+	"github.com/settlemq/settle/internal/story"
 )
 
 func kindsCommand() *cli.Command {
@@ -125,10 +126,10 @@ func describeKind(d consumer.Description) kindObject {
 		Kind: d.Name, Subject: d.Subject, Consumer: d.Consumer, OrderGuard: d.HasOrderGuard, Steps: d.HasSteps,
 		Contract: contractObject{d.Contract.Effect, d.Contract.Rows, d.Contract.Success, d.Contract.SecondRun, d.Contract.StopRule, d.Contract.Link},
 		Policy: policyObject{
-			Lease: leaseName(d.Policy.Lease), Deadline: short(d.Policy.Deadline), MaxFailures: d.Policy.MaxFailures,
-			MaxAge: short(d.Policy.MaxAge), BackoffMin: short(d.Policy.BackoffMin), BackoffMax: short(d.Policy.BackoffMax),
-			RetryAfterMax: short(d.Policy.RetryAfterMax), MisconfiguredDelay: short(d.Policy.MisconfiguredWait),
-			Retention: short(d.Policy.Retention),
+			Lease: leaseName(d.Policy.Lease), Deadline: story.Short(d.Policy.Deadline), MaxFailures: d.Policy.MaxFailures,
+			MaxAge: story.Short(d.Policy.MaxAge), BackoffMin: story.Short(d.Policy.BackoffMin), BackoffMax: story.Short(d.Policy.BackoffMax),
+			RetryAfterMax: story.Short(d.Policy.RetryAfterMax), MisconfiguredDelay: story.Short(d.Policy.MisconfiguredWait),
+			Retention: story.Short(d.Policy.Retention),
 		},
 	}
 	if !d.Local {
@@ -139,9 +140,9 @@ func describeKind(d consumer.Description) kindObject {
 
 func describeProvider(p consumer.Provider, lookup bool) *profileObject {
 	return &profileObject{
-		Identity: maskURL(p.Identity), Keyed: !p.Unkeyed, KeyPrefix: p.KeyPrefix, KeyLifetime: short(p.KeyLifetime), Lookup: lookup,
+		Identity: maskURL(p.Identity), Keyed: !p.Unkeyed, KeyPrefix: p.KeyPrefix, KeyLifetime: story.Short(p.KeyLifetime), Lookup: lookup,
 		Stored: p.Stored, Status409: p.Status409.String(), Status422: p.Status422.String(),
-		AbsentAfter: short(p.AbsentAfter), ResendUnkeyed: p.ResendUnkeyed, AppliedNothing: p.AppliedNothing,
+		AbsentAfter: story.Short(p.AbsentAfter), ResendUnkeyed: p.ResendUnkeyed, AppliedNothing: p.AppliedNothing,
 		MaxPerSecond: p.MaxPerSecond, MaxInFlight: p.MaxInFlight,
 	}
 }

@@ -32,7 +32,7 @@ func (waitValue) Create(given time.Duration, to *time.Duration, _ cli.NoConfig) 
 	return (*waitValue)(to)
 }
 
-func (waitValue) ToString(d time.Duration) string { return short(d) }
+func (waitValue) ToString(d time.Duration) string { return story.Short(d) }
 
 func (w *waitValue) Set(text string) error {
 	if text == "true" { // the library's word for a flag without a value
@@ -45,12 +45,12 @@ func (w *waitValue) Set(text string) error {
 }
 
 func (w *waitValue) Get() any       { return time.Duration(*w) }
-func (w *waitValue) String() string { return short(time.Duration(*w)) }
+func (w *waitValue) String() string { return story.Short(time.Duration(*w)) }
 func (*waitValue) IsBoolFlag() bool { return true }
 
 func waitFlags() []cli.Flag {
 	return []cli.Flag{
-		&waitFlag{Name: "wait", Usage: "wait for the result of each job, up to " + short(defaultWait) + " or as long as --wait=`TIME` says",
+		&waitFlag{Name: "wait", Usage: "wait for the result of each job, up to " + story.Short(defaultWait) + " or as long as --wait=`TIME` says",
 			HideDefault: true, Validator: upTo(longestWait)},
 		plainFlag("database-url", "DATABASE_URL", "with --wait: also look at the task in this Postgres (`URL`), where an answer is lost"),
 	}

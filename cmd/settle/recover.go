@@ -48,7 +48,7 @@ func recoverFlags() []cli.Flag {
 	flags = append(flags, traceFlags()...)
 	return append(flags,
 		&cli.DurationFlag{Name: "older-than", Usage: "only tasks created at least this long ago", Value: defaults.RecoverAfter,
-			DefaultText: short(defaults.RecoverAfter), Sources: from(after), Validator: atLeast(after, 0, short)},
+			DefaultText: story.Short(defaults.RecoverAfter), Sources: from(after), Validator: atLeast(after, 0, story.Short)},
 		&cli.DurationFlag{Name: "window", Usage: "only tasks created at most this long ago; more than --older-than", Value: 24 * time.Hour,
 			DefaultText: "24h", Validator: upTo(longestWindow)},
 		&cli.IntFlag{Name: "limit", Usage: "do nothing if more than `N` tasks match; 1 to 100000", Value: 100, Validator: within(1, largestLimit)},
@@ -108,7 +108,7 @@ func recoverOptions(cmd *cli.Command) (o consumer.RecoverOptions, err error) {
 	o = consumer.RecoverOptions{OlderThan: cmd.Duration("older-than"), Window: cmd.Duration("window"), Limit: cmd.Int("limit"),
 		DryRun: cmd.Bool("dry-run"), Actor: cmd.String("actor"), Reason: strings.TrimSpace(cmd.String("reason"))}
 	if o.OlderThan >= o.Window {
-		return o, wrongUse("--older-than is %s, which is not less than --window, %s%s", short(o.OlderThan), short(o.Window), hint(cmd))
+		return o, wrongUse("--older-than is %s, which is not less than --window, %s%s", story.Short(o.OlderThan), story.Short(o.Window), hint(cmd))
 	}
 	if err := checkOrder(cmd); err != nil {
 		return o, err
@@ -152,7 +152,7 @@ func newRecoverReport(cmd *cli.Command, o consumer.RecoverOptions) *recoverRepor
 func (r *recoverReport) begin(n int) {
 	r.total = n
 	if n == 0 && r.json == nil {
-		_, r.failed = fmt.Fprintf(r.w, "No task that was created %s to %s ago is open.\n", short(r.from), short(r.to))
+		_, r.failed = fmt.Fprintf(r.w, "No task that was created %s to %s ago is open.\n", story.Short(r.from), story.Short(r.to))
 	}
 	if r.shows && n > 0 {
 		r.progress = drawProgress(os.Stderr, int64(n), "recovering", "tasks")

@@ -6,6 +6,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/settlemq/settle/consumer"
+	"github.com/settlemq/settle/internal/story"
 )
 
 // The values of --lease-policy.
@@ -123,7 +124,7 @@ func checkOrder(cmd *cli.Command) error {
 	low, high := cmd.Duration("backoff-min"), cmd.Duration("backoff-max")
 	if low > high {
 		return wrongUse("--backoff-min (%s) is %s, more than --backoff-max (%s), %s",
-			variableOf("backoff-min").Key(), short(low), variableOf("backoff-max").Key(), short(high))
+			variableOf("backoff-min").Key(), story.Short(low), variableOf("backoff-max").Key(), story.Short(high))
 	}
 	return nil
 }

@@ -102,13 +102,17 @@ func (c *counter) actOn(name string, task idemstore.Task, act string, possible b
 func TestAskingClosesATask(t *testing.T) {
 	t.Parallel()
 	c := openCounter(t)
-	task := c.job(1, isUnknown)
+	task := c.job(1, isUnknown+`, last_error = 'EOF', error_class = 'unknown'`)
+	if page := c.open(fmt.Sprintf("/tasks/%d", task.TaskID)); !strings.Contains(page, ">Last error<") {
+		t.Error(textOf(t, page))
+	}
 	c.happened(1)
 	if says := c.press(task, "ask"); !strings.HasPrefix(says, "Done. The provider was asked: it happened as ch_1.") {
 		t.Error(says)
 	}
 	page := c.open(fmt.Sprintf("/tasks/%d", task.TaskID))
-	if !strings.Contains(page, "Charged once, 12.00 EUR, charge ch_1") || strings.Contains(page, `class="came`) {
+	if !strings.Contains(page, "Charged once, 12.00 EUR, charge ch_1") || strings.Contains(page, `class="came`) ||
+		!strings.Contains(page, ">An earlier error<") || strings.Contains(page, ">Last error<") {
 		t.Error(textOf(t, page))
 	}
 	if got := c.text(`select status || ' ' || charge_id from shop.orders`); got != "paid ch_1" {
@@ -131,6 +135,9 @@ func TestResolvingByDecision(t *testing.T) {
 		{[]string{"as", "finished", "external_id", " ch_7"}, "Not done. Resolve: the external id has spaces around it", "needs_review"},
 	} {
 		task := c.job(n, isParked)
+		if form := fields(t, c.open(fmt.Sprintf("/tasks/%d/resolve", task.TaskID))); form.Has("as") {
+			t.Fatalf("the form has chosen %q before anybody did", form.Get("as"))
+		}
 		if says := c.press(task, "resolve", r.fill...); !strings.HasPrefix(says, r.says) {
 			t.Errorf("%q: %s, want %s", r.fill, says, r.says)
 		}

@@ -39,9 +39,13 @@ type Config struct {
 	LongAfter time.Duration
 	// Strays finds messages that no consumer is given. Nil: the screen is not connected to NATS, and says so.
 	Strays func(ctx context.Context, limit int) ([]consumer.Unrouted, error)
+	// ReadLimit is how long a page may take before it says that the database does not answer; 10 s.
+	ReadLimit time.Duration
 	// Logger is told what goes wrong; nil: nobody is.
 	Logger *slog.Logger
 }
+
+const defaultReadLimit = 10 * time.Second
 
 // Kind is a kind of job as the screen shows it.
 type Kind struct {
@@ -81,6 +85,9 @@ func New(c Config) (http.Handler, error) {
 	}
 	if c.LongAfter <= 0 {
 		c.LongAfter = 15 * time.Minute
+	}
+	if c.ReadLimit <= 0 {
+		c.ReadLimit = defaultReadLimit
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -132,7 +139,8 @@ func (s *screen) routes() *http.ServeMux {
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; " +
 	"base-uri 'none'; frame-ancestors 'none'"
 
-// guarded sets what all answers have in common, and lets nobody write who may not act.
+// guarded sets what all answers have in common, lets nobody write who may not act, and nobody wait for ever for a page. What
+// is done has a limit of its own.
 func (s *screen) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -149,9 +157,20 @@ func (s *screen) guarded(next http.Handler) http.Handler {
 		case !reads && !s.mayAct(r):
 			http.Error(w, operatorsOnly, http.StatusForbidden)
 			return
+		case reads:
+			r, cancel := s.briefly(r)
+			defer cancel()
+			next.ServeHTTP(w, r)
+			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// briefly is a request that waits for the database no longer than a page may take.
+func (s *screen) briefly(r *http.Request) (*http.Request, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(r.Context(), s.ReadLimit)
+	return r.WithContext(ctx), cancel
 }
 
 func asset(name, contentType string) http.HandlerFunc {

@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -185,5 +186,32 @@ func TestAnAnswerForTheCustomer(t *testing.T) {
 		if body := d.page(fmt.Sprintf("/tasks/%d", task.TaskID)); !strings.Contains(body, told.Message) {
 			t.Errorf("the page of task %d does not say %q", task.TaskID, told.Message)
 		}
+	}
+}
+
+// A database that does not answer is said to the reader, who does not wait for ever.
+func TestPagesSayThatTheDatabaseDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	d := open(t, func(c *admin.Config) { c.ReadLimit = 300 * time.Millisecond })
+	task := d.add("order_1", "")
+	tx, err := d.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), `lock table settle.tasks in access exclusive mode`); err != nil {
+		t.Fatal(err)
+	}
+	page := fmt.Sprintf("/tasks/%d", task.TaskID)
+	for _, path := range []string{"/find?q=order_1", page, "/lists/unknown", "/", "/parts/overview", "/api" + page} {
+		if status, _, body := d.get(path); status != http.StatusServiceUnavailable || !strings.Contains(body, "No answer in time: the database may be down") {
+			t.Errorf("%s: %d\n%s", path, status, body)
+		}
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, body := d.get(page); status != http.StatusOK {
+		t.Errorf("afterwards: %d\n%s", status, body)
 	}
 }

@@ -78,6 +78,8 @@ func (s *screen) send(o offer) http.HandlerFunc {
 				return
 			}
 		}
+		r, cancel := s.briefly(r)
+		defer cancel()
 		status, text := s.problem(r.Context(), err)
 		v := view{page: "problem", title: text, data: text}
 		if status == http.StatusBadRequest || status == http.StatusConflict {
@@ -112,7 +114,9 @@ func (s *screen) sendAPI(o offer) http.HandlerFunc {
 
 // carryOut does what an order asks for, or says what would be done.
 func (s *screen) carryOut(r *http.Request, offered offer, o order) (idemstore.Pressed, error) {
-	d, err := offered.deed(r, o)
+	brief, cancel := s.briefly(r)
+	defer cancel()
+	d, err := offered.deed(brief, o)
 	if err != nil {
 		return idemstore.Pressed{}, err
 	}

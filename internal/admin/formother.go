@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -75,7 +76,7 @@ func (s *screen) kindAct(r *http.Request) (now idemstore.Control, mode idemstore
 	}
 	if _, ours := s.kinds[kind]; !ours { // other programs have kinds of their own
 		if known, err = s.Store.KnowsKind(r.Context(), kind); err != nil || !known {
-			return now, "", cmpErr(err, notFound(noSuchKind))
+			return now, "", cmp.Or(err, notFound(noSuchKind))
 		}
 	}
 	controls, err := s.Store.Controls(r.Context(), kind)
@@ -83,13 +84,6 @@ func (s *screen) kindAct(r *http.Request) (now idemstore.Control, mode idemstore
 		return idemstore.Control{Kind: kind, Mode: idemstore.ModeRunning}, mode, err
 	}
 	return controls[0], mode, err
-}
-
-func cmpErr(err, otherwise error) error {
-	if err != nil {
-		return err
-	}
-	return otherwise
 }
 
 func (s *screen) kindForm(r *http.Request, o order) (form, error) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/settlemq/settle/consumer"
+	"github.com/settlemq/settle/internal/story"
 )
 
 const (
@@ -18,7 +19,7 @@ const (
 	usualWindow     = 24 * time.Hour
 	usualRecovered  = 100
 	foreseenShown   = 100
-	foreseenPatient = 10 * time.Second
+	foreseenPatient = 8 * time.Second // less than a page may take
 )
 
 // foreseen is what a recovery would do.
@@ -65,7 +66,7 @@ func (s *screen) recoverForm(r *http.Request, o order) (form, error) {
 		f.Kinds = append(f.Kinds, k.Name)
 	}
 	kind, options, err := s.recovery(o)
-	f.Order.OlderThan, f.Order.Within, f.Order.Limit = short(options.OlderThan), short(options.Window), options.Limit
+	f.Order.OlderThan, f.Order.Within, f.Order.Limit = story.Short(options.OlderThan), story.Short(options.Window), options.Limit
 	if err != nil {
 		f.Problem, f.Order = err.Error(), o
 		return f, nil //nolint:nilerr // the form says what is wrong with it

@@ -121,7 +121,6 @@ func (s *screen) taskForm(r *http.Request, o order) (form, error) {
 	}
 	place := taskPlace(id)
 	o.Status, o.Attempts = string(t.Status), t.Attempt
-	o.As = cmp.Or(o.As, string(idemstore.Finished))
 	f := form{Act: string(act), Title: actWords[string(act)] + ": " + t.Kind + " " + story.Printable(t.Key), Place: place, To: place + "/" + string(act),
 		Now: answer(t, false, s.kinds[t.Kind].Words), Facts: formFacts(t), Press: actWords[string(act)], Order: o}
 	if act == consumer.ActSupersede {

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -161,18 +162,8 @@ func sorted(piles map[string]idemstore.Pile) []pile {
 			out = append(out, pile{name, p.Count, p.Oldest.Seconds()})
 		}
 	}
-	slices.SortFunc(out, func(a, b pile) int { return compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b pile) int { return cmp.Compare(a.Name, b.Name) })
 	return out
-}
-
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 func (s *screen) fillStrays(ctx context.Context, l *list) error {

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -49,7 +50,7 @@ func refusalOf(r idemstore.KeptRefusal) refusal {
 			out.Headers = append(out.Headers, Fact{name, consumer.Scrub(value)})
 		}
 	}
-	slices.SortStableFunc(out.Headers, func(a, b Fact) int { return compare(a.Name, b.Name) })
+	slices.SortStableFunc(out.Headers, func(a, b Fact) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }
 
@@ -95,24 +96,24 @@ func (s *screen) fillRefusals(ctx context.Context, l *list, newer time.Duration)
 func (r refusal) Facts() (facts []fact) {
 	add := func(name, value, link string) {
 		if value != "" {
-			facts = append(facts, fact{name, value, link})
+			facts = append(facts, fact{texts[name], value, link})
 		}
 	}
-	add("Refused", when(r.At), "")
-	add("Reason", r.Reason, "")
-	add("Detail", r.Detail, "")
-	add("Kind", r.Kind, "")
-	add("Key", r.Key, "")
-	add("Subject", r.Subject, "")
+	add("refused", when(r.At), "")
+	add("reason", r.Reason, "")
+	add("detail", r.Detail, "")
+	add("kind", r.Kind, "")
+	add("key", r.Key, "")
+	add("subject", r.Subject, "")
 	if r.Sequence != 0 {
-		add("Message", r.Stream+" "+strconv.FormatUint(r.Sequence, 10), "")
+		add("message", r.Stream+" "+strconv.FormatUint(r.Sequence, 10), "")
 	}
-	add("Bytes", strconv.Itoa(r.Size), "")
+	add("size", strconv.Itoa(r.Size), "")
 	if r.Task != 0 {
-		add("Conflicts with task", strconv.FormatInt(r.Task, 10), "/tasks/"+strconv.FormatInt(r.Task, 10))
+		add("conflicts_with", strconv.FormatInt(r.Task, 10), "/tasks/"+strconv.FormatInt(r.Task, 10))
 	}
-	add("Published again", whenOf(r.Republished, ""), "")
-	add("By", r.By, "")
-	add("Why", r.Why, "")
+	add("again", whenOf(r.Republished, ""), "")
+	add("by", r.By, "")
+	add("cause", r.Why, "")
 	return facts
 }

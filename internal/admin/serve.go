@@ -112,6 +112,9 @@ func (s *screen) problem(ctx context.Context, err error) (status int, text strin
 		return r.status, r.text
 	case errors.Is(err, idemstore.ErrNotFound):
 		return http.StatusNotFound, noSuchThing
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(ctx.Err(), context.DeadlineExceeded):
+		s.Logger.ErrorContext(ctx, "page not made in time", "limit", s.ReadLimit, "error", err)
+		return http.StatusServiceUnavailable, notInTime
 	case ctx.Err() == nil:
 		s.Logger.ErrorContext(ctx, "page not made", "error", err)
 	}

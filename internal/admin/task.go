@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -151,6 +152,9 @@ func (t task) PlainError() string {
 	return errorWords[t.ErrorClass]
 }
 
+// Over reports that the last error is behind it: it is done all the same.
+func (t task) Over() bool { return t.Status == string(idemstore.Finished) }
+
 // PausedWords says that nothing goes on because the kind is paused; empty if it is not, or if nothing is to go on.
 func (t task) PausedWords() string {
 	if t.KindMode == string(idemstore.ModeRunning) || idemstore.Status(t.Status).Final() {
@@ -169,31 +173,31 @@ type fact struct{ Name, Value, Link string }
 func (t task) Facts() (facts []fact) {
 	add := func(name, value, link string) {
 		if value != "" {
-			facts = append(facts, fact{name, value, link})
+			facts = append(facts, fact{texts[name], value, link})
 		}
 	}
-	add("Job id", strconv.FormatInt(t.Task, 10), "")
-	add("Kind", t.Kind, "")
-	add("Key", t.Key, "")
-	add("Request id", t.ProviderKey, "")
-	add("External reference", t.ExternalID, t.ExternalLink)
+	add("job_id", strconv.FormatInt(t.Task, 10), "")
+	add("kind", t.Kind, "")
+	add("key", t.Key, "")
+	add("request_id", t.ProviderKey, "")
+	add("external", t.ExternalID, t.ExternalLink)
 	if t.EvidenceID != t.ExternalID {
-		add("Other external reference", t.EvidenceID, "")
+		add("other_external", t.EvidenceID, "")
 	}
-	add("Attempts", strconv.Itoa(t.Attempts)+", "+strconv.Itoa(t.Failures)+" without an outcome", "")
-	add("Last attempt", when(t.LastAttempt), "")
-	add("Duplicates stopped", story.Grouped(t.Duplicates), "")
-	add("Progress", t.Progress.words(), "")
-	add("Created", when(t.CreatedAt), "")
-	add("Next attempt", whenOf(t.NextAttemptAt, "not before "), "")
-	add("Age limit", whenOf(t.GiveUpAt, ""), "")
-	add("Finished", whenOf(t.FinishedAt, ""), "")
-	add("Archived", whenOf(t.ArchivedAt, ""), "")
-	add("Provider", t.Provider, "")
-	add("Message", strings.TrimSuffix(t.Stream+" "+strconv.FormatUint(t.Sequence, 10), " 0"), "")
-	add("Event id", t.EventID, "")
-	add("Event source", t.EventSource, "")
-	add("Trace id", t.TraceID, t.TraceLink)
+	add("attempts", strconv.Itoa(t.Attempts)+", "+strconv.Itoa(t.Failures)+" "+texts["no_outcome"], "")
+	add("last_attempt", when(t.LastAttempt), "")
+	add("duplicates", story.Grouped(t.Duplicates), "")
+	add("progress", t.Progress.words(), "")
+	add("created", when(t.CreatedAt), "")
+	add("next_attempt", whenOf(t.NextAttemptAt, texts["not_before"]+" "), "")
+	add("age_limit", whenOf(t.GiveUpAt, ""), "")
+	add("finished", whenOf(t.FinishedAt, ""), "")
+	add("archived_at", whenOf(t.ArchivedAt, ""), "")
+	add("provider", t.Provider, "")
+	add("message", strings.TrimSuffix(t.Stream+" "+strconv.FormatUint(t.Sequence, 10), " 0"), "")
+	add("event_id", t.EventID, "")
+	add("event_source", t.EventSource, "")
+	add("trace_id", t.TraceID, t.TraceLink)
 	return facts
 }
 
@@ -201,7 +205,7 @@ func (p *progress) words() string {
 	if p == nil {
 		return ""
 	}
-	return "record " + story.Grouped(p.Done) + " of " + story.Grouped(p.Total) + ", " + story.Grouped(p.SetAside) + " set aside"
+	return fmt.Sprintf(recordOf, story.Grouped(p.Done), story.Grouped(p.Total), story.Grouped(p.SetAside))
 }
 
 func whenOf(t *time.Time, before string) string {

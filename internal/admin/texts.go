@@ -6,7 +6,8 @@ import (
 	"github.com/settlemq/settle/internal/story"
 )
 
-// Every text of the screen is in this file; those about a task that the commands say as well are in package story.
+// The texts of the screen are in this file, those about acts in acttexts.go, and those about a task that the commands say as
+// well in package story.
 
 // Parts of the sentence that answers a customer.
 const (
@@ -56,8 +57,10 @@ const (
 	tooLong     = "What is searched for is longer than anything there is."
 	noText      = "What is searched for is not text."
 	cannotRead  = "This cannot be read right now. The log of settle admin says why."
+	notInTime   = "No answer in time: the database may be down. Nothing was changed; try again in a minute."
 	readsOnly   = "This screen reads only."
 	bodyCut     = "… (the rest is not shown)"
+	recordOf    = "record %s of %s, %s set aside"
 )
 
 // errorWords say in plain words what the class of an error means.
@@ -101,6 +104,12 @@ var texts = map[string]string{
 	"archived":    "They are in the archive.", "aside": "Records that were set aside", "record": "Record", "reason": "Reason",
 	"task_refusals": "Refused messages with its key and other content",
 	"leads_to":      "now", "as": "as", "by_worker": "worker", "by_recovery": "recovery",
+
+	"job_id": "Job id", "request_id": "Request id", "other_external": "Other external reference", "last_attempt": "Last attempt",
+	"progress": "Progress", "next_attempt": "Next attempt", "not_before": "not before", "age_limit": "Age limit", "finished": "Finished",
+	"archived_at": "Archived", "provider": "Provider", "message": "Message", "event_id": "Event id", "event_source": "Event source",
+	"trace_id": "Trace id", "no_outcome": "without an outcome", "earlier_error": "An earlier error",
+	"refused": "Refused", "conflicts_with": "Conflicts with task", "by": "By",
 
 	"all_kinds": "all kinds", "any_time": "any time", "last_1h": "last hour", "last_24h": "last day", "last_168h": "last 7 days",
 	"within": "Created in", "show": "Show", "next_page": "Next page", "first_page": "First page", "list_empty": "There is nothing in this list.",

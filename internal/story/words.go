@@ -111,3 +111,15 @@ func Wait(d time.Duration) (text string) {
 	}
 	return "a moment"
 }
+
+// Short writes a length of time without its zero parts: 24h, not 24h0m0s.
+func Short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
