@@ -13,7 +13,7 @@ JAEGER    := bin/jaeger
 JAEGERMOD := internal/tools/jaeger
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test cloudevents-test night chain-test model matrix soak rules-test bench
+.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test cloudevents-test browser-test night chain-test model matrix soak rules-test bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,11 @@ pooler-test: $(if $(DATABASE_URL),,postgres) ## run the program behind a real Pg
 cloudevents-test: $(if $(DATABASE_URL),,postgres) ## publish and receive CloudEvents with their official SDK
 	$(GO) -C internal/cloudevents vet .
 	$(GO) -C internal/cloudevents test -race -count=1 .
+
+# A Chromium that is missing fails them, with the command that installs it. The pictures of all pages stay in bin/screens.
+browser-test: $(if $(DATABASE_URL),,postgres) ## walk through the support screen in a real Chromium, which has to be installed
+	$(GO) -C internal/browser vet .
+	$(GO) -C internal/browser test -count=1 -timeout 5m .
 
 rules-test: $(PROMTOOL) ## check the alert rules of deploy/prometheus and run their tests
 	$(PROMTOOL) check rules deploy/prometheus/rules.yaml
@@ -94,6 +99,7 @@ tidy: ## tidy every go.mod
 	$(GO) -C internal/e2e mod tidy
 	$(GO) -C internal/outside mod tidy
 	$(GO) -C internal/cloudevents mod tidy
+	$(GO) -C internal/browser mod tidy
 	$(GO) -C $(LINTMOD) mod tidy
 
 fuzz: ## run each fuzz target for FUZZTIME (10s)

@@ -130,13 +130,14 @@ func (s *screen) routes() *http.ServeMux {
 	mux.HandleFunc("GET /parts/overview", s.part(s.getOverview))
 	mux.HandleFunc("GET /static/style.css", asset("style.css", "text/css; charset=utf-8"))
 	mux.HandleFunc("GET /static/fresh.js", asset("fresh.js", "text/javascript; charset=utf-8"))
+	mux.HandleFunc("GET /static/icon.svg", asset("icon.svg", "image/svg+xml"))
 	mux.HandleFunc("/api/", s.api(nothingHere))
 	mux.HandleFunc("/", s.page(nothingHere))
 	return mux
 }
 
-// policy lets a page load nothing but the two files of this package, and lets nobody frame it.
-const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; " +
+// policy lets a page load nothing but the files of this package, and lets nobody frame it.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
 	"base-uri 'none'; frame-ancestors 'none'"
 
 // guarded sets what all answers have in common, lets nobody write who may not act, and nobody wait for ever for a page. What

@@ -22,7 +22,7 @@ const (
 
 // allowed are the elements of our own templates, and those attributes of theirs that could load or run something.
 var allowed = map[string][]string{
-	"script": {"src=/static/fresh.js"}, "link": {"href=/static/style.css"}, "form": {"action=/find", "action=/sign-out"},
+	"script": {"src=/static/fresh.js"}, "link": {"href=/static/style.css", "href=/static/icon.svg"}, "form": {"action=/find", "action=/sign-out"},
 }
 
 // live finds what a page could run or load that is not its own: elements, handlers, inline styles, addresses.
@@ -154,7 +154,7 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 	for path, want := range map[string]string{
 		"/": "text/html; charset=utf-8", "/nowhere": "text/html; charset=utf-8", "/tasks/x": "text/html; charset=utf-8",
 		"/tasks/99": "text/html; charset=utf-8", "/lists/" + url.PathEscape(evilMember): "text/html; charset=utf-8",
-		"/static/style.css": "text/css; charset=utf-8", "/static/fresh.js": "text/javascript; charset=utf-8",
+		"/static/style.css": "text/css; charset=utf-8", "/static/fresh.js": "text/javascript; charset=utf-8", "/static/icon.svg": "image/svg+xml",
 		"/api/tasks/1": "application/json; charset=utf-8", "/api/nowhere": "application/json; charset=utf-8", "/api/tasks/-1": "application/json; charset=utf-8",
 		"/api/find?q=%ff": "application/json; charset=utf-8",
 	} {

@@ -126,6 +126,7 @@ var texts = map[string]string{
 	"waiting": "What is not over", "nothing_waits": "Everything is over: nothing waits.", "pending": "Pending", "of_these_held": "at work",
 	"unknown": "Being checked", "review": "Needs review", "failed": "Failed", "outbox_jobs": "follow-up jobs", "outbox_events": "events",
 	"outbox": "Not published yet", "oldest_for": "the oldest for", "activity": "What began in the last hour", "minute": "Minutes ago",
+	"hour_ago": "an hour ago", "highest": "most in a minute:", "now": "now",
 	"activity_short": "Only the newest 50,000 tasks were looked at, which reach back",
 	"activity_none":  "Nothing began in the last hour.", "done": "Done", "open": "Not over", "as_table": "As a table",
 	"alerts": "What people were called for", "alerts_none": "Nobody was called.", "last_time": "Last time",

@@ -15,13 +15,14 @@ const (
 	pathHealth  = "/healthz"
 	pathReady   = "/readyz"
 	pathStyle   = "/static/style.css"
+	pathIcon    = "/static/icon.svg" // browsers ask for one with every page; without a link to it they complain
 	pathSignIn  = "/sign-in"
 	pathSignOut = "/sign-out"
 )
 
 // Wrap lets through to next what may pass, with the [Actor] in the request's context (see [From]) and the whole body read.
-// The pages /sign-in and /sign-out are its own. /healthz, /readyz and /static/style.css reach next from anybody, without
-// an Actor, with GET or HEAD.
+// The pages /sign-in and /sign-out are its own. /healthz, /readyz, /static/style.css and /static/icon.svg reach next from
+// anybody, without an Actor, with GET or HEAD.
 func (a *Access) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(plain http.ResponseWriter, r *http.Request) {
 		p := a.peerOf(r)
@@ -64,7 +65,7 @@ func (a *Access) route(w http.ResponseWriter, r *http.Request, p peer, next http
 		return &refusal{status: status, text: textHeader, log: err.Error()}
 	}
 	switch r.URL.Path {
-	case pathHealth, pathReady, pathStyle:
+	case pathHealth, pathReady, pathStyle, pathIcon:
 		if isWrite(r.Method) {
 			return notAllowed("GET, HEAD")
 		}

@@ -1,0 +1,57 @@
+package browser
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/settlemq/settle/internal/rig"
+)
+
+// One story, and all that a person does with the screen after it.
+func TestScreen(t *testing.T) {
+	emptied(t)
+	s := tell(t)
+	chromium := startChromium(t)
+	first := open(t, chromium, s.screen.url)
+	first.to("/")
+	first.fits("sign-in")
+	first.signIn(s.screen)
+	first.quiet()
+	for _, part := range []struct {
+		name string
+		walk func(*testing.T, *tab)
+	}{
+		{"find by each reference", s.findsByEachReference},
+		{"find the beginning and nothing", s.findsTheBeginningAndNothing},
+		{"answer the customer", s.answersTheCustomer},
+		{"back", s.goesBack},
+		{"narrow and wide, light and dark", s.fitsEverywhere},
+		{"keyboard", s.worksByKeyboard},
+		{"refresh by itself", s.refreshesItself},
+		{"without JavaScript", s.worksWithoutScripts}, // last: it signs out
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			p := open(t, chromium, s.screen.url)
+			p.sized(wide)
+			part.walk(t, p)
+			p.quiet()
+		})
+	}
+}
+
+// What changes in the database appears on an open overview, which is not loaded again.
+func (s *story) refreshesItself(t *testing.T, p *tab) {
+	p.to("/")
+	const parked = `document.querySelector('a[href="/lists/review?kind=payment.charge"]').innerText`
+	if before := eval[string](p, parked); before[:2] != "2," {
+		t.Fatalf("before: %q", before)
+	}
+	eval[int](p, `window.loadedOnce = 1`)
+	s.exec(`insert into shop.orders (order_id, customer_id, amount, currency) values ('18465', 'c_21', 100, 'EUR')`)
+	s.publish("jobs."+chargeKind, charge("18465", "c_21", 1200))
+	rig.Eventually(t, soon, "the overview counts three", func() bool { return eval[string](p, parked)[:2] == "3," })
+	if eval[int](p, `window.loadedOnce ?? 0`) != 1 {
+		t.Error("the page was loaded again")
+	}
+	p.to(fmt.Sprintf("/tasks/%d", s.review.TaskID))
+}
