@@ -168,6 +168,8 @@ func TestAnAnswerForTheCustomer(t *testing.T) {
 		{done + `, attempts = 3, duplicates = 2`, "Charged once, 12.00 EUR, charge ch_1, on 30 Nov 2026 at 10:00:00 UTC; 3 attempts, 2 duplicates stopped.", ""},
 		{done + `, evidence_id = 'ch_9'`, "But there is proof of another effect, charge ch_9: look at it at the provider.", "once"},
 		{failed, "Not charged, card_declined, on 30 Nov 2026 at 10:00:00 UTC; 1 attempt, 0 duplicates stopped.", ""},
+		{strings.Replace(failed, `card_declined`, `POST /charges: 402 Payment Required (card_declined)`, 1), "Not charged, the provider refused it (card_declined), on 30 Nov", "POST"},
+		{strings.Replace(failed, `card_declined`, `POST /charges: 422 Unprocessable Entity`, 1), "Not charged, the provider refused it, on 30 Nov", "POST"},
 		{unknown, "Not known yet whether it was charged; the provider is asked again, not before 30 Nov 2026 at 11:00:00 UTC.", "Not charged"},
 		{parked + `'budget'`, "Not known whether it was charged: its attempts are used up and nobody could tell whether it happened; a person decides", "Not charged"},
 		{parked + `'not_booked', external_id = 'ch_1'`, "Charged, 12.00 EUR, charge ch_1; it is not in our own books yet", "once"},

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"regexp"
 	"strings"
 	"time"
 
@@ -97,9 +98,16 @@ func (w Words) reference(id string) string {
 	return w.Reference + " " + story.Printable(id)
 }
 
+// answered is how a call's answer is written down: "POST /charges: 402 Payment Required (card_declined)". The code of the
+// provider is all of it that a customer knows something with.
+var answered = regexp.MustCompile(`^[A-Z]+ \S+: [0-9]{3}[^()]*(\([A-Za-z0-9_.-]+\))?$`)
+
 // reasonOf is why a task failed, in few words: the page has the whole of it below.
 func reasonOf(t idemstore.Task) string {
 	const few = 160
+	if parts := answered.FindStringSubmatch(t.LastError); parts != nil {
+		return strings.TrimSpace(refusedThere + " " + parts[1])
+	}
 	text := []rune(story.Printable(t.LastError))
 	if len(text) > few {
 		return string(text[:few]) + "…"

@@ -24,6 +24,7 @@ const (
 	askedAgain    = "the provider is asked again, not before"
 	nextAttempt   = "nothing was sent, and the next attempt starts not before"
 	notNeeded     = "Not sent, because a newer event had been applied"
+	refusedThere  = "the provider refused it"
 	notBooked     = "it is not in our own books yet, and a person decides"
 	maybeTwice    = "It may have happened more than once"
 	personDecides = "a person decides, and nothing is sent meanwhile"

@@ -98,7 +98,7 @@ func (s *story) answersTheCustomer(t *testing.T, p *tab) {
 	for _, c := range []struct{ key, want string }{
 		{s.crashed.Key, `^Charged once, 12\.00 EUR, charge ch_\w+, on \d+ \w+ \d{4} at [\d:]+ UTC; 2 attempts, 2 duplicates stopped\.$`},
 		{s.plain.Key, `^Charged once, 12\.00 EUR, charge ch_\w+, on .* UTC; 1 attempt, \d duplicates? stopped\.$`},
-		{s.declined.Key, `^Not charged, .*declined.*, on .* UTC; 1 attempt, 0 duplicates stopped\.$`},
+		{s.declined.Key, `^Not charged, the provider refused it \(card_declined\), charge ch_\w+, on .* UTC; 1 attempt, 0 duplicates stopped\.$`},
 		{s.unknown.Key, `^Not known yet whether it was charged; the provider is asked again, not before .* UTC\.$`},
 		{s.review.Key, `^Not charged: its data contradict ours, or a record is missing; a person decides, and nothing is sent meanwhile\.$`},
 		{s.twice.Key, `^It may have happened more than once, .*; a person decides, and nothing is sent meanwhile\.$`},

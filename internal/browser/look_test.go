@@ -2,6 +2,7 @@ package browser
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"image/png"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -89,21 +91,18 @@ func (p *tab) picture(name string) {
 	if _, err := png.DecodeConfig(bytes.NewReader(picture)); err != nil {
 		p.t.Errorf("the picture of %s: %v", name, err)
 	}
+	if err := emptied(); err != nil {
+		p.t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(screens, name+".png"), picture, 0o600); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
 // emptied makes the folder of the pictures, without those of an earlier run.
-func emptied(t *testing.T) {
-	t.Helper()
-	if err := os.RemoveAll(screens); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(screens, 0o700); err != nil {
-		t.Fatal(err)
-	}
-}
+var emptied = sync.OnceValue(func() error {
+	return errors.Join(os.RemoveAll(screens), os.MkdirAll(screens, 0o700))
+})
 
 // Without JavaScript nothing is missing: signing in, finding, every page, and the link that refreshes the overview.
 func (s *story) worksWithoutScripts(t *testing.T, p *tab) {

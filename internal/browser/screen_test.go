@@ -9,7 +9,6 @@ import (
 
 // One story, and all that a person does with the screen after it.
 func TestScreen(t *testing.T) {
-	emptied(t)
 	s := tell(t)
 	chromium := startChromium(t)
 	first := open(t, chromium, s.screen.url)

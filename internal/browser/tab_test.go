@@ -247,6 +247,7 @@ func (p *tab) signIn(s screen) {
 	if !strings.HasPrefix(p.path(), "/sign-in") {
 		p.t.Fatalf("nobody is asked who they are: %s", p.path())
 	}
+	rig.Eventually(p.t, soon, "the box for the name has the focus", func() bool { return eval[string](p, `document.activeElement.id`) == "name" })
 	p.keys(s.name + kb.Tab + s.password)
 	p.enter()
 	if p.path() != "/" {
