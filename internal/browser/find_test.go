@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/settlemq/settle/idemstore"
 	"github.com/settlemq/settle/internal/rig"
 )
 
@@ -47,20 +48,19 @@ func (p *tab) rows() string {
 
 // A support person has one box, and whatever the customer has in hand.
 func (s *story) findsByEachReference(t *testing.T, p *tab) {
-	task, page := s.crashed, fmt.Sprintf("/tasks/%d", s.crashed.TaskID)
-	for name, text := range map[string]string{
-		"key": task.Key, "kind and key": chargeKind + "/" + task.Key, "task id": fmt.Sprint(task.TaskID),
-		"order of another": "18454",
+	task := s.crashed
+	for text, wanted := range map[string]idemstore.Task{
+		task.Key: task, chargeKind + "/" + task.Key: task, fmt.Sprint(task.TaskID): task, " " + task.Key + " ": task,
+		"18454": s.declined, "c_declined": s.declined, s.long.ProviderKey: s.long,
 	} {
 		p.to("/")
 		p.find(text)
-		want := page
-		if text == "18454" {
-			want = fmt.Sprintf("/tasks/%d", s.declined.TaskID)
+		if got, want := p.path(), fmt.Sprintf("/tasks/%d", wanted.TaskID); got != want {
+			t.Errorf("by %q: at %s, want %s\n%s", text, got, want, p.reads())
 		}
-		if got := p.path(); got != want {
-			t.Errorf("by %s: at %s, want %s\n%s", name, got, want, p.reads())
-		}
+	}
+	if s.long.ProviderKey == s.long.Key {
+		t.Error("no task has a provider key of its own")
 	}
 	// The receipt of a charge has these in common with it.
 	for name, text := range map[string]string{"order": "18452", "external reference": task.ExternalID, "trace id": traceID} {

@@ -16,6 +16,9 @@ const (
 	trace   = "00-" + traceID + "-b7ad6b7169203331-01"
 )
 
+// longOrder is the number of an order as some shops write it.
+const longOrder = "2026-11-30/web-shop-north/basket-00000000000000000000000018466"
+
 // story is what happened before somebody looks: a task of each status, and messages that are no task.
 type story struct {
 	*stage
@@ -23,6 +26,7 @@ type story struct {
 
 	crashed  idemstore.Task // its worker was killed after the effect; done, and repeated twice
 	plain    idemstore.Task // done; another charge of the same customer
+	long     idemstore.Task // done; its key is too long to be the provider's too
 	declined idemstore.Task
 	unknown  idemstore.Task // the answer was lost, and the provider cannot be asked
 	review   idemstore.Task // its amount is not the order's
@@ -68,6 +72,7 @@ func tell(t *testing.T) *story {
 		send("18452", "c_17", "traceparent", trace)
 	}
 	send("18453", "c_17")
+	send(longOrder, "c_18")
 	send("18454", "c_declined")
 	send("18460", "c_20")
 	send("18461", "c_21")
@@ -78,6 +83,7 @@ func tell(t *testing.T) *story {
 
 	s.crashed = s.reaches("order_18452", "repeated twice", func(t idemstore.Task) bool { return t.Duplicates == 2 })
 	s.plain = s.becomes("order_18453", idemstore.Finished)
+	s.long = s.becomes("order_"+longOrder, idemstore.Finished)
 	s.declined = s.becomes("order_18454", idemstore.Failed)
 	s.unknown = s.reaches("order_18460", "unknown for long", func(t idemstore.Task) bool {
 		return t.Status == idemstore.Unknown && time.Until(t.NextAttemptAt) > time.Minute
