@@ -55,7 +55,7 @@ func (s *story) findsByEachReference(t *testing.T, p *tab) {
 	} {
 		p.to("/")
 		p.find(text)
-		if got, want := p.path(), fmt.Sprintf("/tasks/%d", wanted.TaskID); got != want {
+		if got, want := p.path(), s.page(wanted); got != want {
 			t.Errorf("by %q: at %s, want %s\n%s", text, got, want, p.reads())
 		}
 	}
@@ -116,7 +116,7 @@ func (s *story) answersTheCustomer(t *testing.T, p *tab) {
 func (s *story) goesBack(t *testing.T, p *tab) {
 	p.to("/")
 	p.find("c_17")
-	p.leads("open a hit", chromedp.Click(fmt.Sprintf(`a[href="/tasks/%d"]`, s.crashed.TaskID)))
+	p.leads("open a hit", chromedp.Click(fmt.Sprintf(`a[href="%s"]`, s.page(s.crashed))))
 	p.shows("Charged once", s.crashed.ExternalID)
 	p.back("/find?q=c_17")
 	if rows := p.rows(); len(strings.Fields(rows)) != 2 {

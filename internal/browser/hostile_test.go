@@ -62,9 +62,9 @@ func infest(t *testing.T) (*stage, map[string]idemstore.Task) {
 // D-43: whatever came from outside is text on every page. Nothing of it runs, opens or leads anywhere.
 func TestD43NothingHostileRuns(t *testing.T) {
 	s, tasks := infest(t)
-	shown := s.serve()
-	p := open(t, startChromium(t), shown.url)
-	p.signIn(shown)
+	olga := s.person("olga", "operator")
+	p := open(t, startChromium(t), s.serve())
+	p.signIn(olga)
 	pages := map[string][]string{
 		"/": {evilMember, evilKey}, "/kinds": {evilMember, evilKey},
 		"/find?q=" + url.QueryEscape(evilMember):     {evilKey, evilMember, evilHandle, evilID},
@@ -77,6 +77,7 @@ func TestD43NothingHostileRuns(t *testing.T) {
 	}
 	for _, task := range tasks {
 		pages[fmt.Sprintf("/tasks/%d", task.TaskID)] = []string{task.Key, evilMember, evilKey}
+		pages[fmt.Sprintf("/tasks/%d/note", task.TaskID)] = []string{task.Key}
 	}
 	for path, texts := range pages {
 		p.to(path)

@@ -15,7 +15,7 @@ const focused = `(() => {
 	const wrong = [];
 	if (style.outlineStyle === "none" || parseFloat(style.outlineWidth) < 2) wrong.push("without an outline");
 	if (box.width < 1 || box.height < 1 || box.right <= 0 || box.bottom <= 0 || box.left >= innerWidth || box.top >= innerHeight) wrong.push("out of sight");
-	return [e.tagName.toLowerCase() + (e.id ? "#" + e.id : "") + " " + (e.innerText || e.name || "").slice(0, 30).trim(), ...wrong].join(", ");
+	return [e.tagName.toLowerCase() + (e.id ? "#" + e.id : "") + " " + (e.innerText || e.name || "").slice(0, 30).trim(), ...wrong].join(" | ");
 })()`
 
 // stops are the elements that Tab has to reach, in a page that nothing was done to.
@@ -50,7 +50,7 @@ func (p *tab) visits(path string) {
 	want := eval[int](p, stops)
 	for range want {
 		p.keys(kb.Tab)
-		if got := eval[string](p, focused); strings.Contains(got, ", without") || strings.Contains(got, ", out of") || got == "nothing" {
+		if got := eval[string](p, focused); strings.Contains(got, " | ") || got == "nothing" {
 			p.t.Errorf("%s: the focus is on %s", path, got)
 		}
 	}

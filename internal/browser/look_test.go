@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/settlemq/settle/idemstore"
 )
 
 const (
@@ -24,14 +26,16 @@ const (
 // screens is where pictures are kept, for people.
 const screens = "../../bin/screens"
 
+// page is the address of a task.
+func (s *story) page(task idemstore.Task) string { return fmt.Sprintf("/tasks/%d", task.TaskID) }
+
 // pages are all there are, by the name of their picture.
 func (s *story) pages() map[string]string {
-	task := func(id int64) string { return fmt.Sprintf("/tasks/%d", id) }
 	return map[string]string{
 		"overview": "/", "find": "/find?q=c_17", "find-prefix": "/find?q=order_1", "find-none": "/find?q=order_1999", "find-empty": "/find",
-		"task-finished": task(s.crashed.TaskID), "task-failed": task(s.declined.TaskID), "task-unknown": task(s.unknown.TaskID),
-		"task-review": task(s.review.TaskID), "task-twice": task(s.twice.TaskID), "task-waiting": task(s.waiting.TaskID),
-		"task-refused": task(s.plain.TaskID),
+		"task-finished": s.page(s.crashed), "task-failed": s.page(s.declined), "task-unknown": s.page(s.unknown),
+		"task-review": s.page(s.review), "task-twice": s.page(s.twice), "task-waiting": s.page(s.waiting),
+		"task-refused": s.page(s.plain),
 		"list-review":  "/lists/review", "list-unknown": "/lists/unknown", "list-failed": "/lists/failed?kind=" + chargeKind + "&within=1h",
 		"list-long": "/lists/long", "list-refusals": "/lists/refusals", "list-strays": "/lists/strays", "list-outbox": "/lists/outbox",
 		"refusal": "/refusals/1", "refusal-conflict": "/refusals/2", "kinds": "/kinds",
@@ -114,7 +118,7 @@ func (s *story) worksWithoutScripts(t *testing.T, p *tab) {
 	}
 	p.to("/")
 	p.leads("sign out", chromedp.Click(`form[action="/sign-out"] button`))
-	p.signIn(s.screen)
+	p.signIn(s.ann)
 	p.find(s.crashed.Key)
 	p.shows("Charged once")
 	for name, path := range s.pages() {

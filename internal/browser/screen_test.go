@@ -1,8 +1,9 @@
 package browser
 
 import (
-	"fmt"
 	"testing"
+
+	"github.com/chromedp/chromedp"
 
 	"github.com/settlemq/settle/internal/rig"
 )
@@ -11,10 +12,10 @@ import (
 func TestScreen(t *testing.T) {
 	s := tell(t)
 	chromium := startChromium(t)
-	first := open(t, chromium, s.screen.url)
+	first := open(t, chromium, s.url)
 	first.to("/")
 	first.fits("sign-in")
-	first.signIn(s.screen)
+	first.signIn(s.ann)
 	first.quiet()
 	for _, part := range []struct {
 		name string
@@ -27,15 +28,19 @@ func TestScreen(t *testing.T) {
 		{"narrow and wide, light and dark", s.fitsEverywhere},
 		{"keyboard", s.worksByKeyboard},
 		{"refresh by itself", s.refreshesItself},
+		{"nothing for viewers to press", s.offersViewersNothing},
 		{"without JavaScript", s.worksWithoutScripts}, // last: it signs out
 	} {
 		t.Run(part.name, func(t *testing.T) {
-			p := open(t, chromium, s.screen.url)
+			p := open(t, chromium, s.url)
 			p.sized(wide)
 			part.walk(t, p)
 			p.quiet()
 		})
 	}
+	t.Run("an operator acts", func(t *testing.T) {
+		s.operatorActs(t, open(t, chromium, s.url, chromedp.WithNewBrowserContext()))
+	})
 }
 
 // What changes in the database appears on an open overview, which is not loaded again.
@@ -52,5 +57,4 @@ func (s *story) refreshesItself(t *testing.T, p *tab) {
 	if eval[int](p, `window.loadedOnce ?? 0`) != 1 {
 		t.Error("the page was loaded again")
 	}
-	p.to(fmt.Sprintf("/tasks/%d", s.review.TaskID))
 }

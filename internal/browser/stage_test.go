@@ -154,26 +154,36 @@ func (s *stage) drain(process *rig.Worker) {
 	}
 }
 
-// screen is a served support screen, and who may look at it.
-type screen struct{ url, name, password string }
+// person is somebody who may sign in.
+type person struct{ name, password string }
+
+// person lets somebody sign in.
+func (s *stage) person(name, role string) person {
+	s.t.Helper()
+	lines := strings.Fields(s.does("admin", "user", "add", "--generate", "--role", role, name))
+	return person{name, lines[len(lines)-1]}
+}
 
 var listens = regexp.MustCompile(`the support screen listens.*(http://127\.0\.0\.1:[0-9]+)`)
 
 // serve starts settle admin. It ends with the test, by the signal that ends it in production.
-func (s *stage) serve() screen {
+func (s *stage) serve() (url string) {
 	s.t.Helper()
-	lines := strings.Fields(s.does("admin", "user", "add", "--generate", "--role", "viewer", "ann"))
-	shown := screen{name: "ann", password: lines[len(lines)-1]}
 	process := s.run("admin")
 	s.t.Cleanup(func() { s.drain(process) })
 	rig.Eventually(s.t, soon, "settle admin listens", func() bool {
+		select {
+		case <-process.Exited():
+			s.t.Fatalf("settle admin ended:\n%s", process.Output())
+		default:
+		}
 		found := listens.FindStringSubmatch(process.Output())
 		if found != nil {
-			shown.url = found[1]
+			url = found[1]
 		}
 		return found != nil
 	})
-	return shown
+	return url
 }
 
 // publish sends a message as somebody does who knows nothing of the program.

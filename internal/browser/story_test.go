@@ -22,7 +22,8 @@ const longOrder = "2026-11-30/web-shop-north/basket-0000000000000000000000001846
 // story is what happened before somebody looks: a task of each status, and messages that are no task.
 type story struct {
 	*stage
-	screen screen
+	url string // of the screen
+	ann person // who only looks
 
 	crashed  idemstore.Task // its worker was killed after the effect; done, and repeated twice
 	plain    idemstore.Task // done; another charge of the same customer
@@ -96,6 +97,7 @@ func tell(t *testing.T) *story {
 	s.publish("jobs."+chargeKind, charge("18453", "c_17", 9900)) // the same key, another amount
 	s.refused(2)
 	s.does("pause", "report.create", "--reason", "the provider repairs its disks")
-	s.screen = s.serve()
+	s.ann = s.person("ann", "viewer")
+	s.url = s.serve()
 	return s
 }

@@ -80,9 +80,9 @@ type tab struct {
 }
 
 // open opens another tab. It is closed with the test.
-func open(t *testing.T, browser context.Context, home string) *tab {
+func open(t *testing.T, browser context.Context, home string, options ...chromedp.ContextOption) *tab {
 	t.Helper()
-	ctx, closeTab := chromedp.NewContext(browser)
+	ctx, closeTab := chromedp.NewContext(browser, options...)
 	var dialogs sync.WaitGroup
 	p := &tab{t: t, ctx: ctx, home: home}
 	t.Cleanup(func() { closeTab(); dialogs.Wait() })
@@ -241,14 +241,14 @@ func (p *tab) scriptless() {
 }
 
 // signIn signs in as a person does, by keyboard: the box for the name has the focus.
-func (p *tab) signIn(s screen) {
+func (p *tab) signIn(who person) {
 	p.t.Helper()
 	p.to("/")
 	if !strings.HasPrefix(p.path(), "/sign-in") {
 		p.t.Fatalf("nobody is asked who they are: %s", p.path())
 	}
 	rig.Eventually(p.t, soon, "the box for the name has the focus", func() bool { return eval[string](p, `document.activeElement.id`) == "name" })
-	p.keys(s.name + kb.Tab + s.password)
+	p.keys(who.name + kb.Tab + who.password)
 	p.enter()
 	if p.path() != "/" {
 		p.t.Fatalf("signed in, and at %s:\n%s", p.path(), p.reads())
