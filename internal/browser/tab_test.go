@@ -24,12 +24,13 @@ import (
 // startChromium starts a browser that has never been anywhere. It ends with the test, and nothing of it is left.
 func startChromium(t *testing.T) context.Context {
 	t.Helper()
+	binary := findChromium(t)
 	// Not t.TempDir(): a browser that has just ended may still write there, and the test says itself when it is over.
 	profile, err := os.MkdirTemp("", "settle-browser") //nolint:usetesting
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(findChromium(t)), chromedp.UserDataDir(profile),
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(binary), chromedp.UserDataDir(profile),
 		chromedp.NoSandbox, // refused to root, and in many containers to others; only our own pages are opened
 		chromedp.DisableGPU, chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-quic", true))
 	allocator, free := chromedp.NewExecAllocator(context.Background(), options...)
