@@ -54,7 +54,7 @@ cloudevents-test: $(if $(DATABASE_URL),,postgres) ## publish and receive CloudEv
 # A Chromium that is missing fails them, with the command that installs it. The pictures of all pages stay in bin/screens.
 browser-test: $(if $(DATABASE_URL),,postgres) ## walk through the support screen in a real Chromium, which has to be installed
 	$(GO) -C internal/browser vet .
-	$(GO) -C internal/browser test -count=1 -timeout 5m .
+	$(GO) -C internal/browser test -count=1 -timeout 15m .
 
 rules-test: $(PROMTOOL) ## check the alert rules of deploy/prometheus and run their tests
 	$(PROMTOOL) check rules deploy/prometheus/rules.yaml
