@@ -38,7 +38,7 @@ type Engine struct {
 	held       holdings
 	database   health
 	renewals   health // of leases
-	measured   measured
+	shared     *shared
 	deliveries sync.WaitGroup // from receive to settle
 	handlers   sync.WaitGroup // handler calls; one that ignores its context outlives its delivery
 	running    atomic.Bool
@@ -59,6 +59,7 @@ type kind struct {
 	remote   *remote
 	locals   *group[*first, applied] // first deliveries of a local kind
 	meters   *kindMeters
+	tally    tally
 
 	spanOptions []trace.SpanStartOption // of its deliveries
 
@@ -66,6 +67,7 @@ type kind struct {
 }
 
 func (k *kind) setAckWait(d time.Duration) { k.ackWait.Store(int64(d)) }
+func (k *kind) breakerIsOpen() bool        { return k.remote.breaker != nil && k.remote.breaker.isOpen.Load() }
 func (k *kind) ackWaitNow() time.Duration  { return time.Duration(k.ackWait.Load()) }
 
 // New checks a configuration and the kinds against each other. It connects to nothing; the pool and js stay the
@@ -86,6 +88,7 @@ func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definiti
 		return nil, fmt.Errorf("consumer: a publisher for the outbox: %w", err)
 	}
 	e.meters.ofEngine()
+	e.shared = &shared{store: e.store, js: js, log: e.log}
 	e.newGroups()
 	for _, d := range defs {
 		k := &kind{definition: d, slots: make(chan struct{}, c.Slots), meters: e.meters.ofKind(d.name),
@@ -93,6 +96,7 @@ func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definiti
 		k.setAckWait(c.AckWait)
 		k.locals = e.newLocals(k)
 		e.kinds = append(e.kinds, k)
+		e.shared.kinds = append(e.shared.kinds, k.name)
 	}
 	if err := e.meters.err(); err != nil {
 		c.Logger.Warn("some metrics are not as they should be", "error", err)
@@ -120,7 +124,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	return e.host(ctx, func(work context.Context) {
 		var takers sync.WaitGroup
-		takers.Go(func() { e.measure(ctx) })
+		if !e.meters.off {
+			takers.Go(func() { e.shared.measure(ctx) })
+		}
 		for _, k := range e.kinds {
 			takers.Go(func() { e.take(ctx, work, k) })
 			takers.Go(func() { e.watchGivenUp(ctx, work, k) })
@@ -145,7 +151,7 @@ func (e *Engine) host(ctx context.Context, take, alerts func(context.Context)) e
 	if e.js != nil { // else what is emitted waits for a worker
 		heart.Go(func() { e.relay.run(beating) })
 	}
-	for _, keep := range []func(context.Context){e.attend, e.checkIn, alerts} {
+	for _, keep := range []func(context.Context){e.attend, e.checkIn, e.keepTally, alerts} {
 		heart.Go(func() { keep(beating) })
 	}
 	taken := make(chan struct{})

@@ -50,7 +50,8 @@ func newBench(t *testing.T) *bench {
 	b.conf = Config{Slots: 4, AckWait: 2 * time.Second, Lease: 2 * time.Second, DrainTimeout: 5 * time.Second,
 		NoRecovery: true, // most tests are about messages, and count what each of them came to
 		Logger:     slog.New(slog.NewTextHandler(testWriter{t}, nil)),
-		Policy: Policy{Deadline: 2 * time.Second, BackoffMin: 20 * time.Millisecond, BackoffMax: 200 * time.Millisecond,
+		// The deadline is for the tests of it to shorten: the others hold calls, on busy machines too.
+		Policy: Policy{Deadline: 20 * time.Second, BackoffMin: 20 * time.Millisecond, BackoffMax: 200 * time.Millisecond,
 			MisconfiguredWait: 200 * time.Millisecond}}
 	if err := EnsureStreams(t.Context(), b.js, b.conf); err != nil {
 		t.Fatal(err)
@@ -180,9 +181,11 @@ func (b *bench) published() (events []*jetstream.RawStreamMsg) {
 
 func (b *bench) messages() uint64 { return b.stream().CachedInfo().State.Msgs }
 
-func (b *bench) stream() jetstream.Stream {
+func (b *bench) stream() jetstream.Stream { return b.streamNamed(jobStream) }
+
+func (b *bench) streamNamed(name string) jetstream.Stream {
 	b.t.Helper()
-	s, err := b.js.Stream(context.WithoutCancel(b.t.Context()), jobStream)
+	s, err := b.js.Stream(context.WithoutCancel(b.t.Context()), name)
 	if err != nil {
 		b.t.Fatal(err)
 	}

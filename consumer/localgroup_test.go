@@ -322,7 +322,7 @@ func TestAJobThatNeverReturnsKeepsNobody(t *testing.T) {
 	release := make(chan struct{})
 	stuck := sync.OnceFunc(func() { close(release) })
 	g.does["a"] = func(context.Context, pgx.Tx, *Attempt[payJob]) (paid, error) { <-release; return paid{}, nil }
-	g.patience = 2 * time.Second
+	g.patience, g.conf.Policy.Deadline = 2*time.Second, 2*time.Second
 	_, free := g.gather("a", "b", "c")
 	t.Cleanup(stuck)
 	free()

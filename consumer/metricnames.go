@@ -20,6 +20,7 @@ type Metric struct {
 	Help   string
 
 	observed bool // read when somebody looks; the others are counted as things happen
+	shared   bool // the same for all workers: read from Postgres and JetStream
 }
 
 // Metrics are all metrics of this package: those of an Engine and those of a Bridge.
@@ -46,6 +47,10 @@ func count(name, unit, help string, labels ...string) Metric {
 
 func gaugeOf(name, unit, help string, labels ...string) Metric {
 	return declare(Metric{Name: name, Type: MetricGauge, Unit: unit, Help: help, Labels: labels})
+}
+
+func sharedGauge(name, unit, help string, labels ...string) Metric {
+	return declare(Metric{Name: name, Type: MetricGauge, Unit: unit, Help: help, Labels: labels, shared: true})
 }
 
 func spreadOf(name, unit, help string, labels ...string) Metric {
@@ -103,13 +108,13 @@ var (
 // What all workers share, read from Postgres and JetStream every ten seconds: each worker says the same, so take the max of
 // them, not the sum. What could not be read is not there.
 var (
-	metricBacklog = gaugeOf("settle_backlog", "{job}", "jobs that are not done, each in one part: undelivered (in the stream), in_flight "+
+	metricBacklog = sharedGauge("settle_backlog", "{job}", "jobs that are not done, each in one part: undelivered (in the stream), in_flight "+
 		"(an attempt holds it), waiting (nobody does), unknown (being checked with the provider), parked (waits for a person)", labelKind, "part")
-	metricTasks = gaugeOf("settle_tasks", "{task}", "tasks that are not over: started, unknown, needs_review. Of all kinds together 100,000 are counted: beyond that it is a lower bound, and kinds that were not seen are left out", labelKind, labelStatus)
-	metricAge   = gaugeOf("settle_oldest_seconds", "s", "age of the oldest of them; 0 if there is none", labelKind, labelStatus)
-	metricRows  = gaugeOf("settle_outbox_rows", "{row}", "events and follow-up jobs that are not published. Counted up to 100,000", "stream")
-	metricLag   = gaugeOf("settle_outbox_oldest_seconds", "s", "age of the oldest of them; 0 if there is none", "stream")
-	metricStray = gaugeOf("settle_unrouted_messages", "{message}", "messages in JOBS that no consumer is given")
+	metricTasks = sharedGauge("settle_tasks", "{task}", "tasks that are not over: started, unknown, needs_review. Of all kinds together 100,000 are counted: beyond that it is a lower bound, and kinds that were not seen are left out", labelKind, labelStatus)
+	metricAge   = sharedGauge("settle_oldest_seconds", "s", "age of the oldest of them; 0 if there is none", labelKind, labelStatus)
+	metricRows  = sharedGauge("settle_outbox_rows", "{row}", "events and follow-up jobs that are not published. Counted up to 100,000", "stream")
+	metricLag   = sharedGauge("settle_outbox_oldest_seconds", "s", "age of the oldest of them; 0 if there is none", "stream")
+	metricStray = sharedGauge("settle_unrouted_messages", "{message}", "messages in JOBS that no consumer is given")
 )
 
 // What a bridge does.

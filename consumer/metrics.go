@@ -120,8 +120,13 @@ func newMeters(p metric.MeterProvider) *meters {
 // ofEngine adds what only an engine counts, and what is read when somebody looks.
 func (m *meters) ofEngine() {
 	m.leases, m.acks = m.counter(metricBeat, "lease"), m.counter(metricBeat, "ack_wait")
+	m.watch(func(Metric) bool { return true })
+}
+
+// watch makes the wanted ones of those that are read when somebody looks.
+func (m *meters) watch(wanted func(Metric) bool) {
 	for _, d := range declared {
-		if d.observed {
+		if d.observed && wanted(d) {
 			m.watched[d.Name] = m.observable(d)
 		}
 	}

@@ -248,7 +248,7 @@ func TestACensusThatWasCutShort(t *testing.T) {
 	e := b.engine(b.kind, b.other())
 	defer e.observe()()
 	seen := idemstore.OpenTasksOf{Started: idemstore.Pile{Count: 100_000, Oldest: time.Hour}, Held: 1}
-	e.measured.table.Store(&idemstore.Census{Open: map[string]idemstore.OpenTasksOf{"test.pay": seen}, OpenCut: true})
+	e.shared.table.Store(&idemstore.Census{Open: map[string]idemstore.OpenTasksOf{"test.pay": seen}, OpenCut: true})
 	s := m.series()
 	if n := s["settle_tasks{kind=test.pay,status=started}"]; n != 100_000 || s["settle_backlog{kind=test.pay,part=waiting}"] != 99_999 {
 		t.Errorf("%v started tasks", n)

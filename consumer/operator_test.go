@@ -91,8 +91,13 @@ func (d *desk) text(sql string) string {
 // booked is what local rows say, and how many events there are.
 func (d *desk) booked() string {
 	d.t.Helper()
-	return d.text(`select (select coalesce(string_agg(format('%s %s %s %s %s', key, id, refused, source, attempt), '; '), 'nothing') from public.booked)
-		|| ', events ' || (select count(*) from settle.outbox)`)
+	return d.rows() + d.text(`select ', events ' || (select count(*) from settle.outbox)`)
+}
+
+// rows is what local rows say.
+func (d *desk) rows() string {
+	d.t.Helper()
+	return d.text(`select coalesce(string_agg(format('%s %s %s %s %s', key, id, refused, source, attempt), '; '), 'nothing') from public.booked`)
 }
 
 // history is the reasons in the audit.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/settlemq/settle/idemstore"
 )
@@ -242,17 +243,21 @@ func TestForcedOverALiveAttempt(t *testing.T) {
 	acted(t)(d.Resolve(t.Context(), live, byAnna, ruling)).expect(t, ActRefused, idemstore.Started, "at work")
 	ruling.Force = true
 	decided := acted(t)(d.Resolve(t.Context(), live, byAnna, ruling)).expect(t, ActDone, idemstore.Failed, "by decision")
-	booked := d.booked()
+	rows := d.rows()
 	release()
 	late := d.await("pay_1", "given late proof", func(x idemstore.Task) bool { return x.EvidenceID != "" })
 	if late.Status != idemstore.Failed || late.Attempt != decided.Task.Attempt || late.Token != decided.Task.Token ||
-		string(late.Result) != string(decided.Task.Result) || late.EvidenceID != "pay_1" || d.booked() != booked {
-		t.Errorf("%+v, booked %s, before %s", late, d.booked(), booked)
+		string(late.Result) != string(decided.Task.Result) || late.EvidenceID != "pay_1" || d.rows() != rows {
+		t.Errorf("%+v, booked %s, before %s", late, d.rows(), rows)
 	}
 	// The message comes again and is answered from the row.
 	d.awaitSettled()
 	if w, e, _ := d.pay.counts(); w != 1 || e != 1 {
 		t.Errorf("W=%d E=%d", w, e)
+	}
+	published := func() bool { return d.text(`select count(*) from settle.outbox`) == "0" }
+	if !eventually(t, 20*time.Second, published) || d.streamNamed(eventStream).CachedInfo().State.Msgs != 1 {
+		t.Errorf("%d events, want the decision's alone", d.streamNamed(eventStream).CachedInfo().State.Msgs)
 	}
 }
 

@@ -108,9 +108,9 @@ func TestGaugesOfADatabaseThatIsAwayAreLeftOut(t *testing.T) {
 	const tasks, stream = "settle_tasks{kind=test.pay,status=started}", "settle_backlog{kind=test.pay,part=undelivered}"
 	looks := func() map[string]float64 { // one look, by an engine that does not run
 		defer e.observe()()
-		table := readGauges(t.Context(), e, "table", e.store.Census)
-		e.measured.table.Store(table)
-		e.measured.stream.Store(readGauges(t.Context(), e, "stream", e.streamCensus))
+		table := readGauges(t.Context(), e.shared, "table", e.store.Census)
+		e.shared.table.Store(table)
+		e.shared.stream.Store(readGauges(t.Context(), e.shared, "stream", e.shared.streamCensus))
 		return m.series()
 	}
 	if err := e.bindAll(t.Context()); err != nil {

@@ -82,6 +82,7 @@ func (e *Engine) annotate(ctx context.Context, attrs ...attribute.KeyValue) {
 // describe counts what a claim found, and labels the delivery with the task.
 func (d *delivery) describe(c idemstore.Claimed) {
 	d.kind.meters.found(c.Found, d.msg != nil)
+	d.kind.tally.found(c.Found, d.msg != nil)
 	if !d.span.IsRecording() {
 		return
 	}
@@ -161,6 +162,7 @@ func (d *delivery) mark(event string) {
 func (d *delivery) committed(status idemstore.Status, externalID, outcome string) {
 	d.outcome = outcome
 	d.kind.meters.committed(status)
+	d.kind.tally.committed(status)
 	if !d.span.IsRecording() {
 		return
 	}

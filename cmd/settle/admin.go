@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -25,7 +27,8 @@ func adminCommand() *cli.Command {
 there, if the provider is known: ask, retry, send again, resolve, supersede, cancel, note, recover, pause; each act is done once,
 needs a reason and is kept with the name. With NATS the screen also looks for messages that nobody is given, and publishes
 refused ones again. Takes the flags and variables of settle work that
-shape a kind, so that it says of kinds what a worker with the same settings does. The JSON API is below /api/.
+shape a kind, so that it says of kinds what a worker with the same settings does. The JSON API is below /api/. --http-addr shows
+to Prometheus what waits, also where no worker runs; a scaler of workers looks there.
 Nobody comes in without signing in, by the users' file, a token or a proxy.`,
 		Flags:    adminFlags(),
 		Commands: []*cli.Command{adminUserCommand()},
@@ -37,6 +40,7 @@ func adminFlags() []cli.Flag {
 	flags := append([]cli.Flag{databaseFlag()}, natsFlags()...)
 	flags = append(flags, kindFlags()...)
 	flags = append(flags, accessFlags()...)
+	flags = append(flags, httpFlags("127.0.0.1:8086")...)
 	return append(flags,
 		stringFlag("trace-url", "`URL` of a trace with {trace_id} in it, http://jaeger:16686/trace/{trace_id}: trace ids become links", ""),
 		durationFlag("recover-after", "age from which a task that is not settled is said to run long; at least 1s", defaults.RecoverAfter, time.Second),
@@ -73,6 +77,11 @@ func serveAdmin(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	defer closeNATS()
+	stop, err := serveBacklog(ctx, cmd, store, js, kinds, log)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	tracing, err := telemetry.Setup(ctx, "settle-operator", log, telemetryOptions(cmd)...)
 	if err != nil {
 		return wrongUse("%w", err)
@@ -90,6 +99,37 @@ func serveAdmin(ctx context.Context, cmd *cli.Command) error {
 	}
 	log.InfoContext(ctx, "the support screen listens", "url", server.URL())
 	return server.Run(ctx, adminMux(screen, pool.Ping))
+}
+
+// serveBacklog shows what waits to Prometheus, whether or not a worker runs, until stop.
+func serveBacklog(ctx context.Context, cmd *cli.Command, store *idemstore.Store, js jetstream.JetStream, kinds []admin.Kind, log *slog.Logger) (stop func(), err error) {
+	metrics, err := telemetry.SetupMetrics(ctx, "settle-operator", log)
+	if err != nil {
+		return nil, wrongUse("%w", err)
+	}
+	probes, err := serveProbes(cmd, metrics.Handler(), log)
+	if err != nil {
+		return nil, err
+	}
+	probes.readyWhen(func() error { return nil })
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.Name
+	}
+	c := consumer.Config{Logger: log, MeterProvider: metrics.MeterProvider()}
+	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
+	var measuring sync.WaitGroup
+	measuring.Go(func() {
+		if err := consumer.ExportBacklog(ctx, store, js, c, names...); err != nil {
+			log.WarnContext(ctx, "the backlog is not measured", "error", err)
+		}
+	})
+	return func() {
+		end()
+		measuring.Wait()
+		probes.stop()
+		metrics.Shutdown(ctx)
+	}, nil
 }
 
 // actorOf is who signed in.

@@ -8,6 +8,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/settlemq/settle/internal/devenv/devtest"
+	"github.com/settlemq/settle/internal/rig"
 )
 
 // request asks as the owner of a token, or as nobody.
@@ -146,4 +150,30 @@ func exchange(t *testing.T, method, url, token, body string) (status int, answer
 		t.Fatal(err)
 	}
 	return res.StatusCode, string(text)
+}
+
+// A scaler sees work where no worker runs.
+func TestAdminShowsTheBacklog(t *testing.T) {
+	t.Parallel()
+	env := oneOfEach(t)
+	broker, _ := devtest.JetStream(t)
+	env["NATS_URL"], env["SETTLE_HTTP_ADDR"] = broker, "127.0.0.1:0"
+	env["SETTLE_ADMIN_ADDR"], env["SETTLE_ADMIN_USERS"] = "127.0.0.1:0", filepath.Join(t.TempDir(), "users")
+	if code, _, errOut := runSettle(t, env, nil, "admin", "user", "add", "--token", "backoffice"); code != exitDone {
+		t.Fatal(errOut)
+	}
+	if code, _, errOut := runSettle(t, env, strings.NewReader(`{"order_id":"9","customer_id":"c","amount":1,"currency":"EUR"}`), "publish", "--kind", "payment.charge"); code != exitDone {
+		t.Fatal(errOut)
+	}
+	s := start(t, env, "admin")
+	url := regexp.MustCompile(`http://[0-9.:]+`).FindString(s.await("HTTP listens"))
+	want := `settle_backlog{kind="payment.charge",part="undelivered"} 1`
+	rig.Eventually(t, 20*time.Second, want, func() bool {
+		status, body := request(t, url+"/metrics", "")
+		return status == http.StatusOK && strings.Contains(body, want) && strings.Contains(body, `settle_backlog{kind="payment.charge",part="unknown"} 1`)
+	})
+	s.signal(os.Interrupt)
+	if code := s.exit(); code != exitDone {
+		t.Errorf("exit %d", code)
+	}
 }

@@ -318,6 +318,22 @@ create table if not exists settle.workers (
   primary key (provider, id)
 );
 
+-- What workers came to, by kind and minute: each adds what it has counted every ten seconds. For charts: what a worker counted
+-- last is lost when it is killed, and may be there twice when the answer to a commit was lost. Kept for a day and an hour.
+create table if not exists settle.tallies (
+  kind         text not null,
+  minute       timestamptz not null,
+  finished     bigint not null default 0,
+  failed       bigint not null default 0,
+  needs_review bigint not null default 0,
+  unknown      bigint not null default 0,
+  duplicates   bigint not null default 0,       -- deliveries that were stopped
+  seen_at      timestamptz not null,            -- when a worker of the kind last added
+  recovered_at timestamptz,                     -- when recovery of the kind last chose among the due tasks
+  breaker_at   timestamptz,                     -- when a worker last said that the breaker of the kind's provider is open
+  primary key (kind, minute)
+) with (fillfactor = 70);
+
 -- What a person is told, one row per cause: a thousand tasks parked for one reason are one alert. Raising it again counts;
 -- it is told when it is new, and again after an hour. Workers share the telling: whoever takes a row that is due tells it.
 create table if not exists settle.alerts (

@@ -22,7 +22,7 @@ type screen struct{ url, user, password string }
 const screenLimit = 20 * time.Second // until it listens
 
 // listensAt is where it says that it listens, in its log.
-var listensAt = regexp.MustCompile(`"url":"(http[^"]+)"`)
+var listensAt = regexp.MustCompile(`"the support screen listens".*"url":"(http[^"]+)"`)
 
 // startScreen starts the support screen as a process of its own, with a user who exists in this demo alone.
 func (s *stage) startScreen(ctx context.Context) (out screen, err error) {
@@ -40,7 +40,7 @@ func (s *stage) startScreen(ctx context.Context) (out screen, err error) {
 	if err := access.AddUser(users, out.user, access.Operator, out.password, false); err != nil {
 		return out, err
 	}
-	cmd := exec.Command(program, "admin", "--admin-addr", "127.0.0.1:0", "--admin-users", users) //nolint:gosec,noctx // our own binary; it is stopped below
+	cmd := exec.Command(program, "admin", "--admin-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--admin-users", users) //nolint:gosec,noctx // our own binary; it is stopped below
 	cmd.Env = append(devenv.OwnEnvironment(), s.environment()...)
 	out.url, err = s.startListening(ctx, cmd)
 	return out, err
