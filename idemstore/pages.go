@@ -11,10 +11,7 @@ import (
 // Lists of what people look after, for screens: a page at a time, quick however many rows there are. A page reads a bounded
 // part of an index, in its order, and never counts rows that it skips.
 
-const (
-	pageLook   = 20_000 // rows that one page reads of parked or failed tasks
-	recentLook = 50_000 // rows that Recent reads
-)
+const pageLook = 20_000 // rows that one page reads of parked or failed tasks
 
 // Listing asks for a page of the tasks in one status.
 type Listing struct {
@@ -167,49 +164,6 @@ func pilesBy[K ~string](ctx context.Context, s *Store, sql string, args ...any) 
 		return none, err
 	}, sql, args...)
 	return out, err
-}
-
-// Minute is how many tasks began in one minute, and where they stand now.
-type Minute struct {
-	Ago                          int // minutes: 0 is the one up to now
-	Done, Failed, Open, InReview int
-}
-
-// Activity is what began lately.
-type Activity struct {
-	Minutes []Minute      // the last hour, without those in which nothing began
-	Since   time.Duration // how far back it reaches: an hour, or less where more than 50,000 tasks began since
-}
-
-// recent: $1 how many to look at. It reads the newest rows by their primary key.
-const recent = `/* settle:recent */
-with looked as materialized (
-  select created_at, status from settle.tasks order by id desc limit $1
-), clock as materialized (
-  select clock_timestamp() as at, min(created_at) as oldest, count(*) = $1 as all_taken from looked
-)
-select floor(date_part('epoch', c.at - l.created_at) / 60)::int as ago,
-  count(*) filter (where l.status = 'finished')::int, count(*) filter (where l.status = 'failed')::int,
-  count(*) filter (where l.status in ('started', 'unknown'))::int, count(*) filter (where l.status = 'needs_review')::int,
-  (select case when all_taken then (date_part('epoch', at - oldest) * 1000000)::bigint else 3600000000 end from clock)
-from looked l cross join clock c
-where l.created_at > c.at - interval '1 hour' and l.created_at <= c.at
-group by 1 order by 1`
-
-// Recent counts what began in the last hour by minutes, among the newest 50,000 tasks.
-func (s *Store) Recent(ctx context.Context) (Activity, error) {
-	a := Activity{Since: time.Hour}
-	minutes, err := query(ctx, s, func(row pgx.CollectableRow) (m Minute, err error) {
-		var reach int64
-		err = row.Scan(&m.Ago, &m.Done, &m.Failed, &m.Open, &m.InReview, &reach)
-		a.Since = min(a.Since, microsecondsOf(&reach))
-		return m, err
-	}, recent, recentLook)
-	if err != nil {
-		return Activity{}, fmt.Errorf("count what began: %w", err)
-	}
-	a.Minutes = minutes
-	return a, nil
 }
 
 // refusedBy: $1 microseconds.

@@ -81,19 +81,3 @@ func TestAPageOfFinishedTasksIsRefused(t *testing.T) {
 		t.Error("finished tasks were listed")
 	}
 }
-
-func TestRecentSaysHowFarBackItReaches(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.insert(t, "before", over, columns{"created_at": `clock_timestamp() - interval '61 minutes'`})
-	b.insert(t, "ten", over, columns{"created_at": `clock_timestamp() - interval '10 minutes 30 seconds'`})
-	b.insert(t, "now")
-	a, err := b.Recent(t.Context())
-	if got, want := fmt.Sprint(a.Minutes, a.Since), "[{0 0 0 1 0} {10 1 0 0 0}] 1h0m0s"; err != nil || got != want {
-		t.Errorf("%s, want %s (%v)", got, want, err)
-	}
-	b.flood(t, kind, "finished", 50_000)
-	if a, err = b.Recent(t.Context()); err != nil || a.Since >= time.Minute || len(a.Minutes) != 1 || a.Minutes[0].Done != 50_000 {
-		t.Errorf("%+v (%v)", a, err)
-	}
-}

@@ -153,6 +153,10 @@ func TestTheOverviewCountsAndDraws(t *testing.T) {
 	d.add("4", parked+`'age', created_at = clock_timestamp() - interval '10 minutes'`)
 	d.add("5", "")
 	d.exec(`insert into settle.controls (kind, mode, actor, reason) values ($1, 'paused', 'ann', 'bank is down')`, charge)
+	d.exec(`insert into settle.tallies (kind, minute, finished, failed, duplicates, seen_at, recovered_at, breaker_at) values
+		($1, date_trunc('minute', clock_timestamp() - interval '5 minutes'), 5, 0, 3, clock_timestamp(), clock_timestamp(), clock_timestamp()),
+		($1, date_trunc('minute', clock_timestamp() - interval '5 hours'), 11, 1, 4, clock_timestamp(), null, null),
+		('report.create', date_trunc('minute', clock_timestamp() - interval '5 minutes'), 0, 1, 0, clock_timestamp() - interval '5 minutes', null, null)`, charge)
 	var o struct {
 		Kinds []struct {
 			Kind                          string
@@ -162,10 +166,13 @@ func TestTheOverviewCountsAndDraws(t *testing.T) {
 				Count int
 			}
 		}
-		Activity struct {
-			Minutes []struct {
-				Done, Failed, Open, InReview int
-			}
+		Served []struct {
+			Kind      string
+			Breaker   bool `json:"breaker_open"`
+			Hour, Day struct{ Finished, Duplicates int }
+		}
+		Hour, Day struct {
+			Bars []struct{ Ago, Finished, Failed, Unknown int }
 		}
 		Paused []struct{ Kind, Actor string }
 	}
@@ -173,15 +180,22 @@ func TestTheOverviewCountsAndDraws(t *testing.T) {
 	if len(o.Kinds) != 1 || o.Kinds[0].Pending.Count != 1 || o.Kinds[0].Held != 1 || o.Kinds[0].Unknown.Count != 1 || o.Kinds[0].Failed.Count != 1 || len(o.Paused) != 1 {
 		t.Errorf("%+v", o)
 	}
-	done, all := 0, 0
-	for _, m := range o.Activity.Minutes {
-		done, all = done+m.Done, all+m.Done+m.Failed+m.Open
+	if len(o.Served) != 2 || o.Served[0].Hour.Finished != 5 || o.Served[0].Day.Finished != 16 || o.Served[0].Day.Duplicates != 7 || !o.Served[0].Breaker || o.Served[1].Breaker {
+		t.Errorf("%+v", o.Served)
 	}
-	if done != 1 || all != 3 {
-		t.Errorf("of what began in the last hour %d are done and %d there, without those in review", done, all)
+	hour, day := 0, 0
+	for _, b := range o.Hour.Bars {
+		hour += b.Finished + b.Failed
+	}
+	for _, b := range o.Day.Bars {
+		day += b.Finished + b.Failed
+	}
+	if hour != 6 || day != 18 {
+		t.Errorf("of all kinds %d in an hour, %d in a day: %+v", hour, day, o)
 	}
 	for _, path := range []string{"/", "/parts/overview"} {
-		for _, want := range []string{`href="/lists/review?kind=payment.charge"`, "<rect class=\"done\"", "bank is down"} {
+		for _, want := range []string{`href="/lists/review?kind=payment.charge"`, "<rect class=\"done\"", "bank is down",
+			"open: the provider fails", "<strong>no worker</strong>, 5 min"} {
 			if page := d.page(path); !strings.Contains(page, want) || strings.Contains(page, "<html") != (path == "/") {
 				t.Errorf("%s has no %s:\n%s", path, want, page)
 			}

@@ -14,12 +14,14 @@ const alertsShown = 10
 
 // overview is what is going on.
 type overview struct {
-	Kinds    []kindCounts `json:"kinds"` // that have something that is not over, or failed
-	Outbox   []pile       `json:"outbox"`
-	Activity activity     `json:"activity"`
-	Alerts   []alert      `json:"alerts"`
-	Paused   []control    `json:"paused"`
-	Cut      bool         `json:"cut,omitempty"` // counts and ages are lower bounds
+	Kinds  []kindCounts `json:"kinds"` // that have something that is not over, or failed
+	Outbox []pile       `json:"outbox"`
+	Served []service    `json:"served"`
+	Hour   chart        `json:"hour"`
+	Day    chart        `json:"day"`
+	Alerts []alert      `json:"alerts"`
+	Paused []control    `json:"paused"`
+	Cut    bool         `json:"cut,omitempty"` // counts and ages are lower bounds
 }
 
 // kindCounts is where the tasks of one kind stand.
@@ -59,7 +61,7 @@ func (c control) Words() string { return modeWords[c.Mode] }
 func (s *screen) getOverview(r *http.Request) (view, error) {
 	o := overview{Kinds: []kindCounts{}, Alerts: []alert{}, Paused: []control{}}
 	v := view{page: "overview", title: texts["overview"]}
-	for _, add := range []func(context.Context, *overview) error{s.addCounts, s.addActivity, s.addAlerts, s.addPaused} {
+	for _, add := range []func(context.Context, *overview) error{s.addCounts, s.addServed, s.addAlerts, s.addPaused} {
 		if err := add(r.Context(), &o); err != nil {
 			return v, err
 		}
@@ -96,11 +98,27 @@ func (s *screen) addCounts(ctx context.Context, o *overview) error {
 
 func named(name string, p idemstore.Pile) pile { return pile{name, p.Count, p.Oldest.Seconds()} }
 
-func (s *screen) addActivity(ctx context.Context, o *overview) error {
-	a, err := s.Store.Recent(ctx)
-	o.Activity = activityOf(a)
-	return err
+func (s *screen) addServed(ctx context.Context, o *overview) error {
+	kinds, err := s.Store.ServedKinds(ctx)
+	if err != nil {
+		return err
+	}
+	hour, err := s.Store.Tallied(ctx, time.Minute, 60)
+	if err != nil {
+		return err
+	}
+	const quarter = 15 * time.Minute
+	day, err := s.Store.Tallied(ctx, quarter, int(24*time.Hour/quarter))
+	if err != nil {
+		return err
+	}
+	o.Hour, o.Day = chartOf("hour", time.Minute, 60, hour), chartOf("day", quarter, int(24*time.Hour/quarter), day)
+	o.Served = servicesOf(kinds, hour, day)
+	return nil
 }
+
+// Charts are drawn one below the other.
+func (o overview) Charts() []chart { return []chart{o.Hour, o.Day} }
 
 func (s *screen) addAlerts(ctx context.Context, o *overview) error {
 	found, err := s.Store.Alerts(ctx, alertsShown)
