@@ -80,6 +80,10 @@ type Contract struct {
 
 	// Link is where a person looks at the effect: an http or https URL with {id} in the place of the external id. Optional.
 	Link string
+
+	// Hidden are the names of members, at any depth and in any case of letters, whose values the support screen and its API
+	// show to nobody: of jobs, results and the provider's answers. A body that is not JSON is then not shown at all.
+	Hidden []string
 }
 
 // Content says how the content hash of a body is taken. All other members count, unknown ones included.

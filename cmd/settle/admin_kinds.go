@@ -23,7 +23,7 @@ func adminKinds(cmd *cli.Command) (kinds []admin.Kind, err error) {
 			return nil, wrongUse("%w", err)
 		}
 		k := describeKind(d)
-		kinds = append(kinds, admin.Kind{Name: d.Name, Link: d.Contract.Link, Facts: k.facts(), Object: k, Words: kindWords[d.Name]})
+		kinds = append(kinds, admin.Kind{Name: d.Name, Link: d.Contract.Link, Hidden: d.Contract.Hidden, Facts: k.facts(), Object: k, Words: kindWords[d.Name]})
 	}
 	return kinds, nil
 }

@@ -84,12 +84,13 @@ type kindControl struct {
 }
 
 type contractObject struct {
-	Effect    string `json:"effect"`
-	Rows      string `json:"rows"`
-	Success   string `json:"success"`
-	SecondRun string `json:"second_run"`
-	StopRule  string `json:"stop_rule"`
-	Link      string `json:"link,omitempty"`
+	Effect    string   `json:"effect"`
+	Rows      string   `json:"rows"`
+	Success   string   `json:"success"`
+	SecondRun string   `json:"second_run"`
+	StopRule  string   `json:"stop_rule"`
+	Link      string   `json:"link,omitempty"`
+	Hidden    []string `json:"hidden,omitempty"` // members that the screen does not show
 }
 
 type policyObject struct {
@@ -124,7 +125,7 @@ type profileObject struct {
 func describeKind(d consumer.Description) kindObject {
 	out := kindObject{
 		Kind: d.Name, Subject: d.Subject, Consumer: d.Consumer, OrderGuard: d.HasOrderGuard, Steps: d.HasSteps,
-		Contract: contractObject{d.Contract.Effect, d.Contract.Rows, d.Contract.Success, d.Contract.SecondRun, d.Contract.StopRule, d.Contract.Link},
+		Contract: contractObject{d.Contract.Effect, d.Contract.Rows, d.Contract.Success, d.Contract.SecondRun, d.Contract.StopRule, d.Contract.Link, d.Contract.Hidden},
 		Policy: policyObject{
 			Lease: leaseName(d.Policy.Lease), Deadline: story.Short(d.Policy.Deadline), MaxFailures: d.Policy.MaxFailures,
 			MaxAge: story.Short(d.Policy.MaxAge), BackoffMin: story.Short(d.Policy.BackoffMin), BackoffMax: story.Short(d.Policy.BackoffMax),
@@ -179,6 +180,9 @@ func (k kindObject) facts() (facts []admin.Fact) {
 	add("limits", k.Policy.String())
 	if k.Contract.Link != "" {
 		add("looked at", k.Contract.Link)
+	}
+	if len(k.Contract.Hidden) > 0 {
+		add("not shown on the screen", strings.Join(k.Contract.Hidden, ", "))
 	}
 	if k.Provider != nil {
 		add("provider", k.Provider.String())

@@ -50,9 +50,10 @@ const defaultReadLimit = 10 * time.Second
 // Kind is a kind of job as the screen shows it.
 type Kind struct {
 	Name   string
-	Link   string // to an effect: an http or https URL with {id}; empty: external ids are no links
-	Facts  []Fact // its contract and limits, in words
-	Object any    // the same for the JSON API
+	Link   string   // to an effect: an http or https URL with {id}; empty: external ids are no links
+	Hidden []string // members of its bodies whose values are shown to nobody
+	Facts  []Fact   // its contract and limits, in words
+	Object any      // the same for the JSON API
 	Words  Words
 }
 

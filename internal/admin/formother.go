@@ -27,7 +27,7 @@ func (s *screen) republishForm(r *http.Request, o order) (form, error) {
 		return form{}, err
 	}
 	f := form{Act: actRepublish, Title: actWords[actRepublish] + ": " + texts["refusal"] + " " + strconv.FormatInt(id, 10), Place: refusalPlace(id),
-		To: refusalPlace(id) + "/" + actRepublish, Facts: refusalOf(kept).Facts(), Press: actWords[actRepublish], Order: o}
+		To: refusalPlace(id) + "/" + actRepublish, Facts: s.refusalOf(kept).Facts(), Press: actWords[actRepublish], Order: o}
 	if s.Acts.config.Republish == nil {
 		f.Blocked = noNATS
 		return f, nil

@@ -46,7 +46,7 @@ func (n next) Words() string { return actWords[n.Act] }
 // nextOf are the acts that a task allows.
 func (s *screen) nextOf(t idemstore.Task, refused []idemstore.KeptRefusal) (out []next) {
 	for _, o := range s.Acts.config.Operator.Options(t) {
-		if o.Act == consumer.ActSupersede && len(contents(t, refused)) == 0 {
+		if o.Act == consumer.ActSupersede && len(s.contents(t, refused)) == 0 {
 			continue
 		}
 		out = append(out, next{string(o.Act), o.Effect})
@@ -124,7 +124,7 @@ func (s *screen) taskForm(r *http.Request, o order) (form, error) {
 	f := form{Act: string(act), Title: actWords[string(act)] + ": " + t.Kind + " " + story.Printable(t.Key), Place: place, To: place + "/" + string(act),
 		Now: answer(t, false, s.kinds[t.Kind].Words), Facts: formFacts(t), Press: actWords[string(act)], Order: o}
 	if act == consumer.ActSupersede {
-		f.Choices = contents(t, refused)
+		f.Choices = s.contents(t, refused)
 	}
 	f.Effect, f.Blocked = s.foreseeTask(r.Context(), t, act, f.Choices)
 	return f, nil
@@ -165,10 +165,10 @@ func (s *screen) foreseeTask(ctx context.Context, t idemstore.Task, act consumer
 }
 
 // contents are the refused messages whose content a task could take.
-func contents(t idemstore.Task, refused []idemstore.KeptRefusal) (out []refusal) {
+func (s *screen) contents(t idemstore.Task, refused []idemstore.KeptRefusal) (out []refusal) {
 	for _, r := range refused {
 		if r.Kind == t.Kind && !r.Cut {
-			out = append(out, refusalOf(r))
+			out = append(out, s.refusalOf(r))
 		}
 	}
 	return out

@@ -37,10 +37,10 @@ type refusal struct {
 	Body     string `json:"body,omitempty"` // without what is not to be shown; not in lists
 }
 
-func refusalOf(r idemstore.KeptRefusal) refusal {
+func (s *screen) refusalOf(r idemstore.KeptRefusal) refusal {
 	out := refusal{
 		ID: r.ID, At: r.At, Kind: r.Kind, Key: r.Key, Reason: string(r.Reason), Detail: consumer.Scrub(r.Detail), Subject: r.Subject,
-		Stream: r.Origin.Stream, Sequence: r.Origin.Sequence, Size: r.Size, Cut: r.Cut, Task: r.TaskID, Body: shown(r.Body),
+		Stream: r.Origin.Stream, Sequence: r.Origin.Sequence, Size: r.Size, Cut: r.Cut, Task: r.TaskID, Body: shown(r.Body, s.kinds[r.Kind].Hidden),
 	}
 	if r.Republished != nil {
 		out.Republished, out.By, out.Why = &r.Republished.At, r.Republished.Actor, r.Republished.Reason
@@ -60,7 +60,7 @@ func (s *screen) getRefusal(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	found, err := s.Store.FindRefusal(r.Context(), id)
-	out := refusalOf(found)
+	out := s.refusalOf(found)
 	out.MayAgain = s.mayAct(r) && found.Republished == nil && !found.Cut
 	return view{page: "refusal", title: texts["refusal"] + " " + strconv.FormatInt(id, 10), data: out}, err
 }
@@ -75,7 +75,7 @@ func (s *screen) fillRefusals(ctx context.Context, l *list, newer time.Duration)
 		return err
 	}
 	for _, r := range found {
-		l.Refusals = append(l.Refusals, refusalOf(r))
+		l.Refusals = append(l.Refusals, s.refusalOf(r))
 	}
 	if len(found) == pageLength {
 		l.Next = found[pageLength-1].ID

@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -13,8 +14,15 @@ import (
 const mostShown = 64 << 10
 
 // shown is a body as a person may see it: laid out if it is JSON, with the names of its members, and without card numbers,
-// e-mail addresses, passwords and tokens in the values. Escapes are undone first: they hide nothing.
-func shown(body []byte) string {
+// e-mail addresses, passwords and tokens in the values, nor the values of hidden members. Escapes are undone first: they hide
+// nothing.
+func shown(body []byte, hidden []string) string {
+	if len(hidden) > 0 && len(body) > 0 {
+		var ok bool
+		if body, ok = without(body, hidden); !ok {
+			return notShown
+		}
+	}
 	text, ok := laidOut(body)
 	if !ok {
 		text = string(body)
@@ -29,6 +37,79 @@ func shown(body []byte) string {
 		}
 		return unicode.ReplacementChar
 	}, text)
+}
+
+// notShown stands in the place of what is hidden.
+const notShown = "[not shown]"
+
+// without is JSON without the values of the named members, at any depth. It is false for what is no JSON.
+func without(body []byte, names []string) ([]byte, bool) {
+	if !json.Valid(body) {
+		return nil, false
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	var out bytes.Buffer
+	err := copyValue(&out, d, names)
+	return out.Bytes(), err == nil
+}
+
+// copyValue copies the next value.
+func copyValue(out *bytes.Buffer, d *json.Decoder, names []string) error {
+	token, err := d.Token()
+	if err != nil {
+		return err
+	}
+	open, nested := token.(json.Delim)
+	if !nested {
+		return write(out, token)
+	}
+	out.WriteByte(byte(open))
+	for i := 0; d.More(); i++ {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		if open == '{' {
+			err = copyMember(out, d, names)
+		} else {
+			err = copyValue(out, d, names)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	closing, err := d.Token()
+	if end, ok := closing.(json.Delim); ok {
+		out.WriteByte(byte(end))
+	}
+	return err
+}
+
+// copyMember copies the next member of an object, or its name alone.
+func copyMember(out *bytes.Buffer, d *json.Decoder, names []string) error {
+	token, err := d.Token()
+	if err != nil {
+		return err
+	}
+	name, _ := token.(string)
+	if err := write(out, name); err != nil {
+		return err
+	}
+	out.WriteByte(':')
+	if !slices.ContainsFunc(names, func(hidden string) bool { return strings.EqualFold(hidden, name) }) {
+		return copyValue(out, d, names)
+	}
+	var skipped json.RawMessage
+	if err := d.Decode(&skipped); err != nil {
+		return err
+	}
+	return write(out, notShown)
+}
+
+func write(out *bytes.Buffer, v any) error {
+	text, err := json.Marshal(v)
+	out.Write(text)
+	return err
 }
 
 // laidOut is JSON on lines of its own, each string in its shortest spelling. Numbers stay digit for digit, and members in
