@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 	"internal/admin/access": {"golang.org/x/crypto/bcrypt"},
 
 	"internal/admin": {own("consumer"), own("idemstore"), own("internal/story"), "github.com/google/uuid"},
-	"internal/bench": slices.Concat(metering, []string{own("consumer"), own("idemstore"), own("internal/devenv"),
+	"internal/bench": slices.Concat(metering, []string{own("consumer"), own("idemstore"), own("internal/admin"), own("internal/devenv"),
 		own("internal/telemetry"), nats, pgx}),
 	"internal/build":  nil,
 	"internal/doctor": {own("consumer"), own("idemstore"), nats},

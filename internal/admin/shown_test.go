@@ -13,8 +13,8 @@ func TestHiddenMembersAreNotShown(t *testing.T) {
 		`[{"to":[{"n\u0061me":["Ann",2]}]},null,true]`:   `[{"to":[{"name":"[not shown]"}]},null,true]`,
 		`{"name":"Ann","name":"Bob"}`:                    `{"name":"[not shown]","name":"[not shown]"}`,
 		`{"a":"<Ann> & \"co\"","b":{},"c":[]}`:           `{"a":"<Ann> & \"co\"","b":{},"c":[]}`,
-		`"Ann"`: `"Ann"`, // it is no member
-		`{"name":"Ann"`: notShown, `name=Ann`: notShown, ``: ``,
+		`"Ann"`:                                          `"Ann"`, // it is no member
+		`{"name":"Ann"`:                                  notShown, `name=Ann`: notShown, ``: ``,
 	} {
 		got := shown([]byte(body), []string{"name"})
 		if flat := strings.NewReplacer("\n", "", "  ", "", `": `, `":`).Replace(got); flat != want {

@@ -147,9 +147,9 @@ func (o Options) names() (names []string) {
 func Names() []string { return Options{}.names() }
 
 // Usual are the names of those that are measured unless others are asked for: all that need no more than the servers, and
-// not the cost of telemetry, which wants many rounds.
+// neither the cost of telemetry, which wants many rounds, nor that of searches, which wants many rows.
 func Usual() []string {
-	return slices.DeleteFunc(Names(), func(name string) bool { return name == "metrics" || name == "traced" })
+	return slices.DeleteFunc(Names(), func(name string) bool { return slices.Contains([]string{"metrics", "traced", "search"}, name) })
 }
 
 // series is what a contestant has come to so far.

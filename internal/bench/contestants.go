@@ -16,6 +16,7 @@ const (
 	tableEffect   = "effect"
 	tableGrowth   = "growth"
 	tableRecovery = "recovery"
+	tableSearch   = "search"
 )
 
 const (
@@ -62,6 +63,11 @@ func situations(o Options) []Contestant {
 			Figures: []string{rowsPerSecond}, Prepare: stuck(o.Stuck, false), Race: recovery, Check: nothingUnknown},
 		{Name: "recovery", Table: tableRecovery, Label: fmt.Sprintf("workers beside recovery of %d rows", o.Stuck),
 			Figures: []string{jobsPerSecond, rowsPerSecond}, Prepare: stuck(o.Stuck, true), Race: beside},
+
+		{Name: "search", Table: tableSearch, Label: fmt.Sprintf("%d jobs/s offered, %d finished rows", offered, o.Rows), Keys: scattered,
+			Prepare: filled(o.Rows), Race: Rate(engine(external, unseen, offeredAcked)), Check: finished},
+		{Name: "search", Table: tableSearch, Label: fmt.Sprintf("the same beside %d searches/s", searches), Keys: scattered,
+			Figures: []string{jobsPerSecond, "find p50 ms", "find p99 ms"}, Prepare: filled(o.Rows), Race: searched, Check: finished},
 	}
 }
 
@@ -113,6 +119,11 @@ func grown(rows int) func(context.Context, *Stage) error {
 		}
 		return s.Queue(ctx)
 	}
+}
+
+// filled fills the table and queues nothing.
+func filled(rows int) func(context.Context, *Stage) error {
+	return func(ctx context.Context, s *Stage) error { return s.multiply(ctx, rows, asFinished) }
 }
 
 // stuck leaves unknown rows behind, as a provider does that did not answer.
