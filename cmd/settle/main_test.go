@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 // processLimit bounds the life of a process that a test starts.
-var processLimit = 2 * time.Minute
+var processLimit = 5 * time.Minute
 
 // command prepares settle in a process of its own, with an environment that holds nothing but env.
 func command(t *testing.T, env map[string]string, args ...string) *exec.Cmd {
