@@ -13,7 +13,7 @@ JAEGER    := bin/jaeger
 JAEGERMOD := internal/tools/jaeger
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test cloudevents-test browser-test night chain-test model matrix soak rules-test bench
+.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test cloudevents-test browser-test night chain-test model matrix soak rules-test bench peers peers-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,14 @@ soak: $(if $(DATABASE_URL),,postgres) ## break everything at random under 10,000
 bench: $(if $(DATABASE_URL),,postgres) ## measure jobs per second, latency, growth and recovery (ARGS='--only loop,external')
 	$(GO) run ./cmd/settle bench $(ARGS)
 
+# Some minutes, on servers of its own. The machine should have nothing else to do.
+peers: postgres ## measure Settle beside River, a hand-written loop and a bare prototype (ARGS='--all', ARGS='--tune')
+	@$(GO) -C internal/peers run . $(ARGS)
+
+peers-test: postgres ## the same in short: fail if Settle is behind River, or if a contestant loses a job
+	$(GO) -C internal/peers vet .
+	$(GO) -C internal/peers test -count=1 -timeout 20m .
+
 # About a minute. SETTLE_CHAIN_SEED=N repeats who is killed when.
 chain-test: $(if $(DATABASE_URL),,postgres) ## charge 10,000 orders while workers are killed: as many events and receipts
 	$(GO) vet -tags chain ./internal/cases
@@ -100,6 +108,7 @@ tidy: ## tidy every go.mod
 	$(GO) -C internal/outside mod tidy
 	$(GO) -C internal/cloudevents mod tidy
 	$(GO) -C internal/browser mod tidy
+	$(GO) -C internal/peers mod tidy
 	$(GO) -C $(LINTMOD) mod tidy
 
 fuzz: ## run each fuzz target for FUZZTIME (10s)

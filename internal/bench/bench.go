@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,15 +51,17 @@ type State struct {
 // Contestant does the same work as the others of its table in its own way.
 type Contestant struct {
 	Name  string // what Options.Only says; several contestants may share one, and are measured together
-	Table string // they are compared within it
+	Table string // they are compared within it; empty: the one of the loop and the kinds
 	Label string
 
-	Figures []string // the units of what Race returns; empty: jobs/s
-	Slots   int      // instead of Options.Slots; 0: those
-	Keys    func(i int) string
-	Prepare func(context.Context, *Stage) error              // before the clock runs; nil: Stage.Queue
-	Race    func(context.Context, *Stage) ([]float64, error) // returns what it came to
-	Check   func(context.Context, *Stage) error              // whether the work was done; nil: not checked
+	Figures     []string // the units of what Race returns; empty: jobs/s
+	Jobs        int      // instead of Options.Jobs; 0: those
+	Slots       int      // instead of Options.Slots; 0: those
+	Connections int      // of Stage.Pool; 0: 64
+	Keys        func(i int) string
+	Prepare     func(context.Context, *Stage) error              // before the clock runs; nil: Stage.Queue
+	Race        func(context.Context, *Stage) ([]float64, error) // returns what it came to
+	Check       func(context.Context, *Stage) error              // whether the work was done; nil: not checked
 }
 
 func (c *Contestant) units() []string {
@@ -113,7 +116,7 @@ func (o Options) choose() (chosen []Contestant, err error) {
 			return nil, fmt.Errorf("%w: %s must be at least 1, not %d", ErrOptions, name, n)
 		}
 	}
-	all := append(contestants(o), o.Others...)
+	all := slices.Concat(contestants(o), o.Others)
 	names := o.Only
 	if len(names) == 0 {
 		names = Usual()
@@ -128,14 +131,18 @@ func (o Options) choose() (chosen []Contestant, err error) {
 		case name == "traced" && o.Collector == "":
 			return nil, fmt.Errorf("%w: traced needs a collector", ErrOptions)
 		}
-		chosen = append(chosen, mine...)
+		for _, c := range mine {
+			c.Jobs, c.Slots = cmp.Or(c.Jobs, o.Jobs), cmp.Or(c.Slots, o.Slots)
+			c.Table, c.Connections = cmp.Or(c.Table, tableJobs), cmp.Or(c.Connections, poolSize)
+			chosen = append(chosen, c)
+		}
 	}
 	return chosen, nil
 }
 
 // names are what Only may say.
 func (o Options) names() (names []string) {
-	for _, c := range append(contestants(o), o.Others...) {
+	for _, c := range slices.Concat(contestants(o), o.Others) {
 		if !slices.Contains(names, c.Name) {
 			names = append(names, c.Name)
 		}
@@ -163,7 +170,7 @@ type series struct {
 
 // measure is one measurement of a contestant.
 func (s *servers) measure(ctx context.Context, o Options, round int, x *series) (err error) {
-	st := s.newStage(o, &x.Contestant)
+	st := s.newStage(&x.Contestant)
 	st.live = func(done, of int, took time.Duration) {
 		if o.Live != nil {
 			o.Live(State{Round: round, Rounds: o.Rounds, Contestant: x.Label, Done: done, Of: of, For: took})

@@ -27,16 +27,13 @@ const (
 // contestants are those of this package.
 func contestants(o Options) []Contestant {
 	jobs := []Contestant{
-		{Name: "loop", Label: fmt.Sprintf("hand-written loop, %d goroutines", loopers), Race: Rate(loop(acked)), Check: doneByHand},
+		Loop("loop", poolSize),
 		{Name: "external", Label: "external kind, no-op", Race: Rate(engine(external, unseen, acked)), Check: finished},
 		{Name: "emitting", Label: "the same, with one event each", Race: Rate(engine(emitting, unseen, published)), Check: emitted},
 		{Name: "local", Label: "local kind, no-op", Race: Rate(engine(local, unseen, acked)), Check: finished},
 		{Name: "duplicates", Label: "duplicates of finished keys", Prepare: again, Race: Rate(engine(external, unseen, acked)), Check: answered},
 		{Name: "metrics", Label: "external kind with metrics", Race: Rate(engine(external, withMetrics, acked)), Check: finished},
 		{Name: "traced", Label: "external kind with metrics and traces", Race: Rate(engine(external, withTraces(o.Collector), acked)), Check: finished},
-	}
-	for i := range jobs {
-		jobs[i].Table = tableJobs
 	}
 	return append(jobs, situations(o)...)
 }

@@ -47,7 +47,7 @@ func published(ctx context.Context, s *Stage) error {
 		return err
 	}
 	store := idemstore.New(s.Pool, 0)
-	return s.await(ctx, s.Jobs, func(ctx context.Context) (int, error) {
+	return s.Await(ctx, s.Jobs, func(ctx context.Context) (int, error) {
 		outbox, err := store.OutboxState(ctx)
 		return outbox.Rows, err
 	})
@@ -55,7 +55,7 @@ func published(ctx context.Context, s *Stage) error {
 
 // recovered waits until no task is unknown.
 func recovered(ctx context.Context, s *Stage) error {
-	return s.await(ctx, s.rows, func(ctx context.Context) (int, error) {
+	return s.Await(ctx, s.rows, func(ctx context.Context) (int, error) {
 		if asked := int(s.asked.n.Load()); asked < s.rows {
 			return s.rows - asked, nil // counting rows would cost the server more than settling them
 		}

@@ -4,14 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// loopers is how many goroutines the hand-written loop has: as many as the pool has connections. More would wait for one.
-const loopers = poolSize
+// Loop is the hand-written loop with so many goroutines, each with a connection of its own.
+func Loop(name string, goroutines int) Contestant {
+	return Contestant{Name: name, Label: fmt.Sprintf("hand-written loop, %d goroutines", goroutines), Connections: goroutines,
+		Race: Rate(loop(acked)), Check: doneByHand}
+}
 
 // loop is what one writes by hand: insert, update, confirmed ack, for each message. await says when all is done.
 func loop(await func(context.Context, *Stage) error) func(context.Context, *Stage) error {
@@ -27,7 +31,7 @@ func loop(await func(context.Context, *Stage) error) func(context.Context, *Stag
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		var workers sync.WaitGroup
-		for range loopers {
+		for range s.connections { // more would wait for one
 			workers.Go(func() {
 				if err := s.loopWorker(ctx, messages); err != nil {
 					cancel(err)

@@ -61,11 +61,11 @@ func (s *servers) report(ctx context.Context, o Options, runs []*series) (*Repor
 				firsts[at] = x
 			}
 			first := firsts[at]
-			f.Ratio = ratioOf(f.Rounds, first.figure(slices.Index(first.units(), unit)))
+			f.Ratio = Compare(f.Rounds, first.figure(slices.Index(first.units(), unit)))
 			if i == 0 {
 				f.Waits = x.shares
 				if s.ours {
-					f.addCosts(x, first, o.Jobs*o.Rounds)
+					f.addCosts(x, first, x.Jobs*o.Rounds)
 				}
 			}
 			r.Figures = append(r.Figures, f)
@@ -80,7 +80,7 @@ func (f *Figure) addCosts(x, first *series, jobs int) {
 	if x.Table != tableJobs { // elsewhere a part of the work is not a job
 		return
 	}
-	f.Processor, f.PerJob = ratioOf(x.costs, first.costs), x.used.perJob(jobs)
+	f.Processor, f.PerJob = Compare(x.costs, first.costs), x.used.perJob(jobs)
 }
 
 // figure is one figure in all rounds.
@@ -160,8 +160,8 @@ func number(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// ratioOf compares two figures round by round. It is nil where one of them is 0 in a round.
-func ratioOf(of, to []float64) *Interval {
+// Compare compares two figures round by round. It is nil where one of them is 0 in a round.
+func Compare(of, to []float64) *Interval {
 	ratios := make([]float64, len(of))
 	for i := range of {
 		if of[i] == 0 || to[i] == 0 {

@@ -26,15 +26,16 @@ type Stage struct {
 	Pool  *pgxpool.Pool
 	JS    jetstream.JetStream
 
-	servers  *servers
-	database string
-	keys     func(i int) string
-	rows     int // finished or unknown ones that are there before
-	waits    *waits
-	live     func(done, of int, took time.Duration)
-	asked    *lookups
-	queued   *atomic.Int64 // messages so far
-	emptied  time.Time     // when its last job was acked, and the last event confirmed
+	servers     *servers
+	connections int
+	database    string
+	keys        func(i int) string
+	rows        int // finished or unknown ones that are there before
+	waits       *waits
+	live        func(done, of int, took time.Duration)
+	asked       *lookups
+	queued      *atomic.Int64 // messages so far
+	emptied     time.Time     // when its last job was acked, and the last event confirmed
 }
 
 // lookups are those of a measurement.
@@ -50,15 +51,12 @@ func (l *lookups) one() {
 	}
 }
 
-const poolSize = 64 // connections
+const poolSize = 64 // connections, unless a contestant asks for others
 
-func (s *servers) newStage(o Options, c *Contestant) *Stage {
+func (s *servers) newStage(c *Contestant) *Stage {
 	s.made++
-	st := &Stage{Jobs: o.Jobs, Slots: o.Slots, Kind: fmt.Sprintf("%s.%s_%d", s.name, c.Name, s.made), JS: s.js,
+	st := &Stage{Jobs: c.Jobs, Slots: c.Slots, connections: c.Connections, Kind: fmt.Sprintf("%s.%s_%d", s.name, c.Name, s.made), JS: s.js,
 		servers: s, database: fmt.Sprintf("settle_%s_%d", s.name, s.made), keys: c.Keys, asked: &lookups{}, queued: new(atomic.Int64)}
-	if c.Slots > 0 {
-		st.Slots = c.Slots
-	}
 	if st.keys == nil {
 		st.keys = func(i int) string { return fmt.Sprintf("k%07d", i) }
 	}
@@ -87,7 +85,7 @@ func (s *Stage) open(ctx context.Context) (err error) {
 	if err != nil {
 		return errors.New("the database URL cannot be read; it is not shown because it may hold a password")
 	}
-	config.MaxConns = poolSize
+	config.MaxConns = int32(s.connections) //nolint:gosec // not so many
 	s.Pool, err = pgxpool.NewWithConfig(ctx, config)
 	return err
 }
@@ -157,7 +155,7 @@ func bodyOf(key string) []byte {
 
 // AwaitAcked waits until all messages are acked, and notes when.
 func (s *Stage) AwaitAcked(ctx context.Context) error {
-	return s.await(ctx, s.Jobs, func(ctx context.Context) (left int, err error) {
+	return s.Await(ctx, s.Jobs, func(ctx context.Context) (left int, err error) {
 		c, err := s.JS.Consumer(ctx, jobStream, s.durable())
 		if err != nil {
 			return 0, err
@@ -174,8 +172,8 @@ const (
 	tellEvery = 100 * time.Millisecond
 )
 
-// await waits until nothing is left of so many, and notes when.
-func (s *Stage) await(ctx context.Context, of int, left func(context.Context) (int, error)) error {
+// Await waits until nothing is left of so many, and notes when. It asks every 5 ms.
+func (s *Stage) Await(ctx context.Context, of int, left func(context.Context) (int, error)) error {
 	began := time.Now()
 	var told time.Time
 	for {
@@ -198,7 +196,7 @@ func (s *Stage) await(ctx context.Context, of int, left func(context.Context) (i
 	}
 }
 
-// Rate is a Race: f returns after AwaitAcked, or the like, has; the figure is jobs per second from its begin to that moment.
+// Rate is a Race: f returns after AwaitAcked or Await has; the figure is jobs per second from its begin to that moment.
 func Rate(f func(context.Context, *Stage) error) func(context.Context, *Stage) ([]float64, error) {
 	return func(ctx context.Context, s *Stage) ([]float64, error) {
 		began := time.Now()
