@@ -19,33 +19,40 @@ func Loop(name string, goroutines int) Contestant {
 
 // loop is what one writes by hand: insert, update, confirmed ack, for each message. await says when all is done.
 func loop(await func(context.Context, *Stage) error) func(context.Context, *Stage) error {
-	return func(ctx context.Context, s *Stage) error {
-		c, err := s.Consumer(ctx)
-		if err != nil {
-			return err
-		}
-		messages, err := c.Messages(jetstream.PullMaxMessages(256))
-		if err != nil {
-			return err
-		}
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		var workers sync.WaitGroup
-		for range s.connections { // more would wait for one
-			workers.Go(func() {
-				if err := s.loopWorker(ctx, messages); err != nil {
-					cancel(err)
-				}
-			})
-		}
-		err = await(ctx, s)
-		messages.Stop()
-		workers.Wait()
-		return err
-	}
+	return func(ctx context.Context, s *Stage) error { return s.oneByOne(ctx, s.byHand, await) }
 }
 
-func (s *Stage) loopWorker(ctx context.Context, messages jetstream.MessagesContext) error {
+// OneByOne hands each message to do, as many at once as the pool has connections, until all are acked. An error ends it.
+func (s *Stage) OneByOne(ctx context.Context, do func(context.Context, jetstream.Msg) error) error {
+	return s.oneByOne(ctx, do, acked)
+}
+
+func (s *Stage) oneByOne(ctx context.Context, do func(context.Context, jetstream.Msg) error, await func(context.Context, *Stage) error) error {
+	c, err := s.Consumer(ctx)
+	if err != nil {
+		return err
+	}
+	messages, err := c.Messages(jetstream.PullMaxMessages(256))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var workers sync.WaitGroup
+	for range s.connections {
+		workers.Go(func() {
+			if err := each(ctx, messages, do); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	err = await(ctx, s)
+	messages.Stop()
+	workers.Wait()
+	return err
+}
+
+func each(ctx context.Context, messages jetstream.MessagesContext, do func(context.Context, jetstream.Msg) error) error {
 	for {
 		m, err := messages.Next()
 		if errors.Is(err, jetstream.ErrMsgIteratorClosed) {
@@ -54,7 +61,7 @@ func (s *Stage) loopWorker(ctx context.Context, messages jetstream.MessagesConte
 		if err != nil {
 			return err
 		}
-		if err := s.byHand(ctx, m); err != nil {
+		if err := do(ctx, m); err != nil {
 			return err
 		}
 	}
@@ -69,13 +76,27 @@ const (
 )
 
 func (s *Stage) byHand(ctx context.Context, m jetstream.Msg) error {
+	if err := s.ByHand(ctx, m.Data()); err != nil {
+		return err
+	}
+	saved := time.Now()
+	err := m.DoubleAck(ctx)
+	if err == nil {
+		s.waits.add(acking, time.Since(saved))
+	}
+	return err
+}
+
+// ByHand is what the loop does with a payload: one statement that claims its key, and one that saves the result. The Check
+// of Loop counts what it has left.
+func (s *Stage) ByHand(ctx context.Context, payload []byte) error {
 	var j job
-	if err := json.Unmarshal(m.Data(), &j); err != nil {
+	if err := json.Unmarshal(payload, &j); err != nil {
 		return err
 	}
 	began := time.Now()
 	var id int64
-	if err := s.Pool.QueryRow(ctx, handInsert, j.ID, m.Data()).Scan(&id); err != nil {
+	if err := s.Pool.QueryRow(ctx, handInsert, j.ID, payload).Scan(&id); err != nil {
 		return err
 	}
 	claimed := time.Now()
@@ -83,11 +104,6 @@ func (s *Stage) byHand(ctx context.Context, m jetstream.Msg) error {
 	if _, err := s.Pool.Exec(ctx, handUpdate, id, `{"id":"`+j.ID+`"}`); err != nil {
 		return err
 	}
-	saved := time.Now()
-	s.waits.add(saving, saved.Sub(claimed))
-	err := m.DoubleAck(ctx)
-	if err == nil {
-		s.waits.add(acking, time.Since(saved))
-	}
-	return err
+	s.waits.add(saving, time.Since(claimed))
+	return nil
 }

@@ -100,7 +100,7 @@ func (s *Stage) close(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(dropped, err)
 	}
-	err = stream.DeleteConsumer(ctx, s.durable())
+	err = stream.DeleteConsumer(ctx, s.Durable())
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		err = nil
 	}
@@ -113,11 +113,12 @@ func (s *Stage) Subject() string { return "jobs." + s.Kind }
 // event is where jobs of the measurement emit.
 func (s *Stage) event() string { return "events." + s.Kind }
 
-func (s *Stage) durable() string { return strings.ReplaceAll(s.Kind, ".", "-") }
+// Durable is the name of its consumer, which is removed at the end, whoever has made it.
+func (s *Stage) Durable() string { return strings.ReplaceAll(s.Kind, ".", "-") }
 
 // Consumer makes the durable consumer of the measurement, or finds it: as an engine makes its own.
 func (s *Stage) Consumer(ctx context.Context) (jetstream.Consumer, error) {
-	return s.JS.CreateConsumer(ctx, jobStream, jetstream.ConsumerConfig{Durable: s.durable(), FilterSubject: s.Subject(),
+	return s.JS.CreateConsumer(ctx, jobStream, jetstream.ConsumerConfig{Durable: s.Durable(), FilterSubject: s.Subject(),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second, MaxDeliver: -1, MaxAckPending: 20000})
 }
 
@@ -156,7 +157,7 @@ func bodyOf(key string) []byte {
 // AwaitAcked waits until all messages are acked, and notes when.
 func (s *Stage) AwaitAcked(ctx context.Context) error {
 	return s.Await(ctx, s.Jobs, func(ctx context.Context) (left int, err error) {
-		c, err := s.JS.Consumer(ctx, jobStream, s.durable())
+		c, err := s.JS.Consumer(ctx, jobStream, s.Durable())
 		if err != nil {
 			return 0, err
 		}

@@ -32,7 +32,14 @@ var peers = []peer{
 		"64 goroutines, each with a connection: insert, update, confirmed ack for each message; one table with the key as its only index beside the primary key",
 	}},
 	prototypePeer,
+	watermillPeer,
+	dbosPeer,
 }
+
+// fewer are the jobs of a contestant that is many times slower than the others, so that it takes no longer.
+func fewer(o bench.Options) int { return max(o.Jobs/fewerBy, 1) }
+
+const fewerBy = 10
 
 func names() []string { return namesOf(func(peer) bool { return true }) }
 
