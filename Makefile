@@ -13,7 +13,7 @@ JAEGER    := bin/jaeger
 JAEGERMOD := internal/tools/jaeger
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test cloudevents-test browser-test night chain-test model matrix soak rules-test bench peers peers-test
+.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test cloudevents-test browser-test night chain-test model matrix soak rules-test bench peers peers-test deploy-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,12 @@ cloudevents-test: $(if $(DATABASE_URL),,postgres) ## publish and receive CloudEv
 browser-test: $(if $(DATABASE_URL),,postgres) ## walk through the support screen in a real Chromium, which has to be installed
 	$(GO) -C internal/browser vet .
 	$(GO) -C internal/browser test -count=1 -timeout 15m .
+
+# No container engine and no cluster: the program of the image on real servers, and the manifests against what it knows.
+deploy-test: $(PROMTOOL) $(if $(DATABASE_URL),,postgres) ## check the image, the rights, and the manifests of deploy
+	$(GO) -C internal/deploy vet ./...
+	$(GO) -C internal/deploy test -count=1 -timeout 15m ./...
+	$(PROMTOOL) check config --syntax-only deploy/compose/prometheus.yaml
 
 rules-test: $(PROMTOOL) ## check the alert rules of deploy/prometheus and run their tests
 	$(PROMTOOL) check rules deploy/prometheus/rules.yaml
@@ -109,6 +115,7 @@ tidy: ## tidy every go.mod
 	$(GO) -C internal/cloudevents mod tidy
 	$(GO) -C internal/browser mod tidy
 	$(GO) -C internal/peers mod tidy
+	$(GO) -C internal/deploy mod tidy
 	$(GO) -C $(LINTMOD) mod tidy
 
 fuzz: ## run each fuzz target for FUZZTIME (10s)

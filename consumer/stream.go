@@ -49,6 +49,27 @@ func createStream(ctx context.Context, js jetstream.JetStream, s jetstream.Strea
 	return nil
 }
 
+// EnsureConsumers creates the durable consumers of kinds where they are missing, and the streams. With it, workers need no
+// permission to create anything. Existing consumers are left as they are, and checked when a worker binds to them. It
+// blocks for a few round trips.
+func EnsureConsumers(ctx context.Context, js jetstream.JetStream, c Config, kinds ...Definition) error {
+	c = c.withDefaults()
+	defs, err := defineAll(c, kinds)
+	if err := errors.Join(c.check(), err); err != nil {
+		return err
+	}
+	if err := EnsureStreams(ctx, js, c); err != nil {
+		return err
+	}
+	e := &Engine{config: c, js: js, log: c.Logger}
+	for _, d := range defs {
+		if _, err := e.findOrCreate(ctx, &kind{definition: d}); err != nil {
+			return fmt.Errorf("consumer of kind %s: %w", d.name, err)
+		}
+	}
+	return nil
+}
+
 func (e *Engine) bindAll(ctx context.Context) error {
 	for _, k := range e.kinds {
 		if _, err := e.bind(ctx, k); err != nil {

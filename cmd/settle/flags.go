@@ -119,6 +119,7 @@ func natsFlags() []cli.Flag {
 		plainFlag("nats-ca", "NATS_CA", "`FILE` with the certificate authorities to trust"),
 		plainFlag("nats-cert", "NATS_CERT", "client certificate `FILE`; needs --nats-key"),
 		plainFlag("nats-key", "NATS_KEY", "client key `FILE`; needs --nats-cert"),
+		plainFlag("nats-inbox", "NATS_INBOX", "subjects below `PREFIX` are the ones on which answers come, _INBOX.worker: so that a server can keep its users apart"),
 	}
 }
 

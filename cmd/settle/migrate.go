@@ -8,16 +8,22 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/settlemq/settle"
+	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/idemstore"
 )
 
 func migrateCommand() *cli.Command {
 	return &cli.Command{
-		Name:        "migrate",
-		Usage:       "create or update the database schema",
-		Description: "Running it again changes nothing. Workers may run meanwhile.",
-		Flags:       []cli.Flag{databaseFlag()},
-		Action:      action(0, 0, migrate),
+		Name:  "migrate",
+		Usage: "create or update the database schema",
+		Description: `Running it again changes nothing. Workers may run meanwhile.
+
+With --streams it also makes the streams JOBS and EVENTS and the consumers of all kinds, or of those named with --kind, where
+they are missing, as a worker with the same settings does: then workers need no permission to make them.`,
+		Flags: append(append([]cli.Flag{databaseFlag(),
+			&cli.BoolFlag{Name: "streams", Usage: "also make streams and consumers; needs NATS"}}, natsFlags()...),
+			kindFlag(), ackWaitFlag(), maxAckPendingFlag(), replicasFlag(), logFlag()),
+		Action: action(0, 0, migrate),
 	}
 }
 
@@ -25,6 +31,11 @@ func migrate(ctx context.Context, cmd *cli.Command) error {
 	config, err := postgresConfig(cmd, "settle-migrate")
 	if err != nil {
 		return err
+	}
+	if cmd.Bool("streams") { // what is wrong with them is said before anything is done
+		if _, _, err := natsOptions(cmd, ""); err != nil {
+			return err
+		}
 	}
 	prepareNothing(cmd, config)
 	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
@@ -35,6 +46,32 @@ func migrate(ctx context.Context, cmd *cli.Command) error {
 	if err := idemstore.Migrate(ctx, conn); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	_, err = fmt.Fprintf(cmd.Root().Writer, "database schema is at version %d\n", settle.SchemaVersion)
+	if _, err := fmt.Fprintf(cmd.Root().Writer, "database schema is at version %d\n", settle.SchemaVersion); err != nil || !cmd.Bool("streams") {
+		return err
+	}
+	return makeStreams(ctx, cmd)
+}
+
+// makeStreams makes what workers otherwise make when they start.
+func makeStreams(ctx context.Context, cmd *cli.Command) error {
+	kinds, err := chosenKinds(cmd, func(handlerOptions) ([]consumer.Definition, error) { return definitions(handlerOptions{}) })
+	if err != nil {
+		return err
+	}
+	conn, err := connectNATS(cmd, "settle-migrate")
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	js, err := openJetStream(conn)
+	if err != nil {
+		return err
+	}
+	err = consumer.EnsureConsumers(ctx, js, consumer.Config{AckWait: cmd.Duration("ack-wait"),
+		MaxAckPending: cmd.Int("max-ack-pending"), Replicas: cmd.Int("replicas"), Logger: newLog(cmd)}, kinds...)
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	_, err = fmt.Fprintln(cmd.Root().Writer, "streams and consumers are there")
 	return err
 }

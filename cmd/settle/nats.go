@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,6 +34,13 @@ func natsOptions(cmd *cli.Command, name string) (address string, options []nats.
 		return "", nil, wrongUse("--nats-cert (NATS_CERT) and --nats-key (NATS_KEY) go together")
 	case certificate != "":
 		options = append(options, nats.ClientCert(certificate, key))
+	}
+	if prefix := cmd.String("nats-inbox"); prefix != "" {
+		// A publisher's is the subject of its answers too, and those are sent below _INBOX alone.
+		if !strings.HasPrefix(prefix, nats.InboxPrefix) {
+			return "", nil, wrongUse("--nats-inbox (NATS_INBOX) must begin with %s, like _INBOX.worker", nats.InboxPrefix)
+		}
+		options = append(options, nats.CustomInboxPrefix(prefix))
 	}
 	return address, options, nil
 }

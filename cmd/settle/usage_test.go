@@ -14,7 +14,7 @@ import (
 
 // The table of the documentation, without what has no feature yet.
 var documented = map[string]string{
-	"DATABASE_URL": "", "NATS_URL": "", "NATS_CREDS": "", "NATS_CA": "", "NATS_CERT": "", "NATS_KEY": "",
+	"DATABASE_URL": "", "NATS_URL": "", "NATS_CREDS": "", "NATS_CA": "", "NATS_CERT": "", "NATS_KEY": "", "NATS_INBOX": "",
 	"SETTLE_PROVIDER_URL": "", "SETTLE_LEASE_POLICY": "",
 	"SETTLE_SLOTS":                 "64",
 	"SETTLE_ACK_WAIT":              "30s",
@@ -121,6 +121,7 @@ func TestWrongUseExitsWith2AndOneLine(t *testing.T) {
 		"unknown trace form":    {with("SETTLE_TRACE", "sideways"), []string{"work"}, []string{"SETTLE_TRACE", "child, link"}},
 		"trouble misspelt":      {servers, []string{"work", "--trace-keep", "all"}, []string{"SETTLE_TRACE_KEEP", "sampled, trouble"}},
 		"hash keys, or not":     {with("SETTLE_HASH_KEYS", "perhaps"), []string{"work"}, []string{"SETTLE_HASH_KEYS"}},
+		"inbox elsewhere":       {with("NATS_INBOX", "answers"), []string{"publish"}, []string{"NATS_INBOX", "_INBOX."}},
 		"half a certificate":    {with("NATS_CERT", "cert.pem"), []string{"publish"}, []string{"NATS_CERT", "NATS_KEY"}},
 		"unusable address":      {with("SETTLE_HTTP_ADDR", "nowhere"), []string{"work"}, []string{"SETTLE_HTTP_ADDR"}},
 		"unknown status":        {servers, []string{"tasks", "list", "--status", "gone"}, []string{"status", "needs_review"}},

@@ -42,11 +42,10 @@ func workFlags() []cli.Flag {
 	flags = append(flags, httpFlags("127.0.0.1:8089")...)
 	return append(flags,
 		countFlag("slots", "jobs performed at once, per kind and process", defaults.Slots, 1),
-		durationFlag("ack-wait", "time after which JetStream delivers again, for consumers that are created; at least 1s",
-			defaults.AckWait, time.Second),
+		ackWaitFlag(),
 		durationFlag("lease", "how long an attempt owns its task without a heartbeat; 1s to 1h", 30*time.Second, time.Second),
 		maxBodyFlag(),
-		countFlag("max-ack-pending", "of consumers that are created", defaults.MaxAckPending, 1),
+		maxAckPendingFlag(),
 		replicasFlag(),
 		durationFlag("recover-every", "how often due tasks are taken up whose message does not come; at least 100ms",
 			defaults.RecoverEvery, leastRecoverEvery),
@@ -68,10 +67,7 @@ func workFlags() []cli.Flag {
 // kindFlags shape the kinds themselves: which ones, their limits, their provider.
 func kindFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringSliceFlag{
-			Name: "kind", Usage: "only this `KIND`; may be given several times", DefaultText: "all",
-			Sources: from(variableOf("kind")),
-		},
+		kindFlag(),
 		choiceFlag("lease-policy", "what a save demands: `POLICY` strict (an unexpired lease) or lenient (only that nobody else "+
 			"has claimed the task); unset: lenient where the kind has a look-up", "", leaseStrict, leaseLenient),
 		durationFlag("deadline", "total time of one perform or look-up; at least 1s", defaults.Policy.Deadline, time.Second),
@@ -93,6 +89,22 @@ func kindFlags() []cli.Flag {
 		countFlag("provider-max-in-flight", "`CALLS` to the provider at once, of all workers together; 0: no cap", 0, 0),
 		boolFlag("create-orders", "create unknown orders as pending (demo and labs)", false),
 	}
+}
+
+func kindFlag() cli.Flag {
+	return &cli.StringSliceFlag{
+		Name: "kind", Usage: "only this `KIND`; may be given several times", DefaultText: "all",
+		Sources: from(variableOf("kind")),
+	}
+}
+
+func ackWaitFlag() cli.Flag {
+	return durationFlag("ack-wait", "time after which JetStream delivers again, for consumers that are created; at least 1s",
+		defaults.AckWait, time.Second)
+}
+
+func maxAckPendingFlag() cli.Flag {
+	return countFlag("max-ack-pending", "of consumers that are created", defaults.MaxAckPending, 1)
 }
 
 func replicasFlag() cli.Flag {

@@ -1,0 +1,67 @@
+// Package deploy checks what stands in the folder deploy, without containers and clusters: it builds the program as the
+// image does, gives real servers the rights that are written there, and reads manifests with the types of those who will.
+//
+//	rights     each role of Postgres and each user of NATS does its job, and is refused beyond it
+//	image      the program of the image: static, without an embedded broker, and gone in time
+//	manifests  Kubernetes and Compose, decoded strictly and compared with what the program knows
+//
+// It is a module of its own, because it needs the types of Kubernetes, of Compose and of others.
+package deploy
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// BeyondDrain is how long a worker takes at most to end after its drain time is over: to cut short what does not end (19 s:
+// a pull, a handler's last second twice, a save, an ack), to publish and tell what is left (3 s), and to send its telemetry
+// (3 s). Whoever kills it earlier loses nothing; jobs that are cut come again, and are asked about.
+const BeyondDrain = 25 * time.Second
+
+// Root is the root of the repository.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..")
+}
+
+// Dockerfile is the text of the image's Dockerfile, with lines that go on joined.
+func Dockerfile() (string, error) {
+	text, err := os.ReadFile(filepath.Join(Root(), "deploy", "Dockerfile"))
+	return strings.ReplaceAll(string(text), "\\\n", " "), err
+}
+
+var buildLine = regexp.MustCompile(`(?m)^RUN (.*\bgo build\b.*)$`)
+
+// The version and the commit that Build links in.
+const (
+	Version  = "1.2.3-test"
+	Revision = "0123456789abcdef0123456789abcdef01234567"
+)
+
+// Build builds the program into a folder as the Dockerfile does, by the command that stands there, for Linux on an
+// architecture as Go calls it. It returns the program's path.
+func Build(dir, arch string) (string, error) {
+	text, err := Dockerfile()
+	if err != nil {
+		return "", err
+	}
+	lines := buildLine.FindAllStringSubmatch(text, -1)
+	if len(lines) != 1 || !strings.Contains(lines[0][1], " -o /out/settle ") {
+		return "", errors.New("deploy/Dockerfile has not exactly one line that builds /out/settle")
+	}
+	binary := filepath.Join(dir, "settle-"+arch)
+	build := exec.Command("sh", "-c", strings.Replace(lines[0][1], "/out/settle", "'"+binary+"'", 1))
+	build.Dir = Root()
+	build.Env = append(os.Environ(), "TARGETOS=linux", "TARGETARCH="+arch, "VERSION="+Version, "REVISION="+Revision)
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build for %s: %w\n%s", arch, err, out)
+	}
+	return binary, nil
+}
