@@ -47,12 +47,12 @@ begin
   -- What everybody asks first.
   grant select on settle.schema_version to settle_worker, settle_recovery, settle_archiver, settle_viewer;
 
-  -- settle work. Rows are claimed and changed, and never removed: only what is published leaves the outbox, and only workers
-  -- that are gone leave settle.workers.
+  -- settle work. Rows are claimed and changed, and never removed: only what is published leaves the outbox, workers that are
+  -- gone leave settle.workers, and counts for charts go after a day.
   grant execute on function settle.fence(boolean, bigint), settle.archived_result(bigint) to settle_worker, settle_recovery;
   grant select, insert, update on settle.tasks to settle_worker;
   grant select, insert on settle.task_refs, settle.task_events, settle.refusals, settle.steps to settle_worker;
-  grant select, insert, update, delete on settle.outbox, settle.workers to settle_worker;
+  grant select, insert, update, delete on settle.outbox, settle.workers, settle.tallies to settle_worker;
   grant select, insert, update on settle.entities, settle.alerts to settle_worker;
   grant select on settle.tasks_archive, settle.controls to settle_worker;
   -- The lock under which a prefix is registered takes the right to update.
@@ -62,7 +62,7 @@ begin
   -- by workers.
   grant select, update on settle.tasks to settle_recovery;
   grant select, insert on settle.task_refs, settle.task_events, settle.steps, settle.outbox to settle_recovery;
-  grant select, insert, update, delete on settle.workers to settle_recovery;
+  grant select, insert, update, delete on settle.workers, settle.tallies to settle_recovery;
   grant select, insert, update on settle.entities, settle.alerts, settle.key_prefixes to settle_recovery;
   grant select on settle.tasks_archive, settle.controls to settle_recovery;
 
@@ -79,7 +79,7 @@ begin
   -- Everything that the screen and the lists read. Payloads are among it: whoever has this role reads customers' data.
   grant select on settle.tasks, settle.task_refs, settle.task_events, settle.refusals, settle.outbox, settle.steps,
     settle.tasks_archive, settle.entities, settle.key_prefixes, settle.controls, settle.workers, settle.alerts,
-    settle.presses to settle_viewer;
+    settle.presses, settle.tallies to settle_viewer;
 
   -- The acts of people. What they ask of a provider is done as recovery does it.
   grant settle_viewer, settle_recovery to settle_operator;

@@ -204,7 +204,7 @@ func TestComposeDashboardAndRulesAreTheTestedOnes(t *testing.T) {
 	mounts("prometheus", "deploy/prometheus/rules.yaml", "/etc/prometheus/rules.yaml")
 	for file, want := range map[string][]string{
 		"grafana/datasource.yaml": {"type: prometheus", "url: http://prometheus:9090"}, "grafana/dashboards.yaml": {"path: /etc/settle"},
-		"prometheus.yaml": {"rule_files: [rules.yaml]", "names: [worker]", "port: 8089"}, "jaeger.yaml": {"0.0.0.0:4317", "0.0.0.0:16686"},
+		"prometheus.yaml": {"rule_files: [rules.yaml]", "names: [worker]", "port: 8089", `targets: ["screen:8086"]`}, "jaeger.yaml": {"0.0.0.0:4317", "0.0.0.0:16686"},
 	} {
 		text := read(t, "compose", file)
 		var any map[string]any

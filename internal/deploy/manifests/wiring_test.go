@@ -12,6 +12,8 @@ import (
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"github.com/settlemq/settle/consumer"
@@ -84,22 +86,31 @@ func (c cluster) portsOfServices(t *testing.T) {
 	}
 }
 
-func TestPrometheusFindsTheWorkers(t *testing.T) {
+func TestPrometheusFindsWorkersAndScreen(t *testing.T) {
 	c := build(t, "production")
-	monitors := all[*monitoring.ServiceMonitor](c)
-	if len(monitors) != 1 {
-		t.Fatalf("%d ServiceMonitors", len(monitors))
+	found := c.scraped(t)
+	if !found["settle-worker"] || !found["settle-screen"] {
+		t.Errorf("Prometheus reads metrics of %v", found)
 	}
-	m := monitors[0]
-	found := false
-	for _, s := range all[*core.Service](c) {
-		for _, p := range s.Spec.Ports {
-			found = found || covers(m.Spec.Selector.MatchLabels, s.Labels) && p.Name == m.Spec.Endpoints[0].Port && s.Name == "settle-worker"
+}
+
+// scraped are the Services whose metrics somebody reads.
+func (c cluster) scraped(t *testing.T) map[string]bool {
+	t.Helper()
+	found := map[string]bool{}
+	for _, m := range all[*monitoring.ServiceMonitor](c) {
+		selector, err := meta.LabelSelectorAsSelector(&m.Spec.Selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range all[*core.Service](c) {
+			for _, p := range s.Spec.Ports {
+				e := m.Spec.Endpoints[0]
+				found[s.Name] = found[s.Name] || selector.Matches(labels.Set(s.Labels)) && p.Name == e.Port && e.Path == "/metrics"
+			}
 		}
 	}
-	if !found || m.Spec.Endpoints[0].Path != "/metrics" {
-		t.Errorf("it looks for the port %s of %v", m.Spec.Endpoints[0].Port, m.Spec.Selector.MatchLabels)
-	}
+	return found
 }
 
 // The rules of the cluster are those that are tested.
@@ -115,7 +126,7 @@ func TestTheClusterHasTheTestedRules(t *testing.T) {
 	}
 }
 
-func TestTheLastWorkerStays(t *testing.T) {
+func TestWorkersComeAndGoWithTheBacklog(t *testing.T) {
 	c := build(t, "production")
 	scalers := all[*scaledObject](c)
 	if len(scalers) != 1 {
@@ -129,8 +140,9 @@ func TestTheLastWorkerStays(t *testing.T) {
 	case worker.Spec.Replicas != nil:
 		t.Error("the Deployment sets the number of workers back with each apply")
 	}
-	if s.MinReplicaCount == nil || *s.MinReplicaCount < 1 || !exporterElsewhere(c) && *s.MinReplicaCount == 0 {
-		t.Error("the metric comes from workers alone, and the last one goes")
+	_, screen := c["Deployment/settle-screen"]
+	if s.MinReplicaCount == nil || *s.MinReplicaCount < 1 && !(screen && c.scraped(t)["settle-screen"]) {
+		t.Error("the last worker goes, and nobody else shows what waits")
 	}
 	if s.MaxReplicaCount == nil || *s.MaxReplicaCount <= *s.MinReplicaCount || s.Fallback == nil || s.Fallback.Replicas < *s.MinReplicaCount {
 		t.Error("between least and most there is nothing, or an outage of Prometheus takes workers away")
@@ -149,16 +161,6 @@ func TestTheLastWorkerStays(t *testing.T) {
 	if base := build(t, "base")["Deployment/settle-worker"].(*apps.Deployment); base.Spec.Replicas == nil || *base.Spec.Replicas < 2 {
 		t.Error("the base has fewer than two workers, and nobody who scales them")
 	}
-}
-
-// exporterElsewhere reports whether somebody other than a worker serves the metric: a monitor that finds another Service.
-func exporterElsewhere(c cluster) bool {
-	for _, m := range all[*monitoring.ServiceMonitor](c) {
-		if m.Name != "settle-worker" {
-			return true
-		}
-	}
-	return false
 }
 
 var parts = regexp.MustCompile(`part=~"([a-z_|]+)"`)

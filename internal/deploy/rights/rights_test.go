@@ -58,6 +58,7 @@ func (s *stage) settings(role string) []string {
 		"DATABASE_URL=" + s.as(role), "SETTLE_PROVIDER_URL=" + s.provider, "SETTLE_CREATE_ORDERS=true",
 		"SETTLE_PROVIDER_MAX_IN_FLIGHT=8", // so that workers share a cap
 		"SETTLE_RECOVER_EVERY=500ms",
+		"SETTLE_LOG_LEVEL=debug", // what is tried again later is said there
 	}
 }
 
@@ -205,11 +206,11 @@ type screen struct {
 
 func (s *stage) screen(env []string, role string) screen {
 	s.t.Helper()
-	env = append(env, "SETTLE_ADMIN_ADDR=127.0.0.1:0", "SETTLE_ADMIN_USERS="+filepath.Join(s.t.TempDir(), "users"))
+	env = append(env, "SETTLE_ADMIN_ADDR=127.0.0.1:0", "SETTLE_HTTP_ADDR=127.0.0.1:0", "SETTLE_ADMIN_USERS="+filepath.Join(s.t.TempDir(), "users"))
 	token := regexp.MustCompile(`(?m)^\S{20,}$`).FindString(s.run(0, env, "admin", "user", "add", "--token", "--role", role, "backoffice"))
 	process := s.start(env, "admin")
 	s.says(process, "the support screen listens")
-	return screen{s, regexp.MustCompile(`http://[0-9.:]+`).FindString(process.Output()), token}
+	return screen{s, regexp.MustCompile(`the support screen listens","url":"(http://[0-9.:]+)`).FindStringSubmatch(process.Output())[1], token}
 }
 
 func (c screen) ask(method, path, body string) (status int, answer string) {

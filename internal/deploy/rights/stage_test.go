@@ -196,6 +196,9 @@ func (s *stage) run(want int, env []string, arguments ...string) string {
 	if exit.Code != want {
 		s.t.Errorf("settle %s ended with %s, want %d:\n%s", strings.Join(arguments, " "), exit, want, process.Output())
 	}
+	if want == 0 && strings.Contains(process.Output(), "permission denied") {
+		s.t.Errorf("settle %s wanted more than it may:\n%s", strings.Join(arguments, " "), process.Output())
+	}
 	return process.Output()
 }
 
