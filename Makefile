@@ -83,7 +83,7 @@ bench: $(if $(DATABASE_URL),,postgres) ## measure jobs per second, latency, grow
 peers: postgres ## measure Settle beside River, a hand-written loop and a bare prototype (ARGS='--all', ARGS='--tune')
 	@$(GO) -C internal/peers run . $(ARGS)
 
-peers-test: postgres ## the same in short: fail if Settle is behind River, or if a contestant loses a job
+peers-test: postgres ## the same in short: fail if Settle is absurdly slower than River, or if a contestant loses a job
 	$(GO) -C internal/peers vet .
 	$(GO) -C internal/peers test -count=1 -timeout 20m .
 
