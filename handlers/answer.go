@@ -49,16 +49,23 @@ func (a answer) outcome(p consumer.Provider) error {
 		return a.denied(p)
 	case http.StatusTooManyRequests:
 		return consumer.NotSentAfter(a.retryAfter, a.problem())
-	case http.StatusUnauthorized, http.StatusMethodNotAllowed, http.StatusForbidden, http.StatusNotFound:
-		return consumer.Misconfigured(a.problem())
 	}
 	switch {
-	case a.status >= 300 && a.status < 400:
+	case a.isMisconfigured():
 		return consumer.Misconfigured(a.problem())
 	case a.status >= 400 && a.isReplay():
 		return consumer.ReplayedError(a.problem())
 	}
 	return a.unknown()
+}
+
+// isMisconfigured reports whether the status says that our side is set up wrongly: waiting does not mend it.
+func (a answer) isMisconfigured() bool {
+	switch a.status {
+	case http.StatusUnauthorized, http.StatusMethodNotAllowed, http.StatusForbidden, http.StatusNotFound:
+		return true
+	}
+	return a.status >= 300 && a.status < 400
 }
 
 // denied maps the statuses with which a provider says no: for good, or for now.

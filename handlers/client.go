@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -138,9 +139,13 @@ type call struct {
 	route    string   // the path as error texts show it, without ids
 	query    url.Values
 	key      string // Idempotency-Key; empty: none is sent
-	body     any    // JSON; nil: none
+	body     any    // JSON; nil: none. A rawBody is sent as it is
+	header   http.Header
 	deadline time.Time
 }
+
+// rawBody is a body that is encoded already.
+type rawBody []byte
 
 func (c call) String() string { return c.method + " " + c.route }
 
@@ -179,7 +184,7 @@ func (c *Client) request(ctx context.Context, call call) (*http.Request, error) 
 	}
 	var body io.Reader
 	if call.body != nil {
-		raw, err := json.Marshal(call.body)
+		raw, err := encode(call.body)
 		if err != nil {
 			return nil, consumer.NotSent(fmt.Errorf("encode request: %w", err))
 		}
@@ -201,7 +206,15 @@ func (c *Client) request(ctx context.Context, call call) (*http.Request, error) 
 		password, _ := c.user.Password()
 		req.SetBasicAuth(c.user.Username(), password)
 	}
+	maps.Copy(req.Header, call.header)
 	return req, nil
+}
+
+func encode(body any) ([]byte, error) {
+	if raw, ok := body.(rawBody); ok {
+		return raw, nil
+	}
+	return json.Marshal(body)
 }
 
 // addCredentials runs before the send gate, because it may take its time: between the gate and the socket nothing may.
