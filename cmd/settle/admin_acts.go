@@ -33,11 +33,11 @@ type actParts struct {
 // newActs lets operators act from the screen as the commands do, with the settings of the same flags. Without a provider
 // there is nothing to act with: nil.
 func newActs(cmd *cli.Command, p actParts) (*admin.Acts, error) {
-	if cmd.String("provider-url") == "" {
+	if cmd.String("provider-url") == "" && cmd.String(kindsFile) == "" {
 		p.log.Warn("the screen only reads: operators can act once --provider-url is set", "variable", variableOf("provider-url").Key())
 		return nil, nil //nolint:nilnil // no acts
 	}
-	defs, err := chosenKinds(cmd, definitions)
+	defs, err := callingKinds(cmd, definitions)
 	if err != nil {
 		return nil, err
 	}

@@ -71,8 +71,8 @@ func archive(ctx context.Context, cmd *cli.Command) error {
 // checkProofAge refuses to delete rows whose jobs can still come again.
 func checkProofAge(ctx context.Context, cmd *cli.Command) error {
 	defs, err := definitions(readHandlerOptions(cmd))
-	if err != nil { // only the provider's URL can be wrong here
-		return wrongUse("--provider-url (%s): %w", variableOf("provider-url").Key(), err)
+	if err != nil {
+		return err
 	}
 	conn, err := connectNATS(cmd, "settle-archive")
 	if err != nil {

@@ -132,7 +132,7 @@ func bridgeConfig(cmd *cli.Command) (c consumer.BridgeConfig, err error) {
 
 // mapping reads --map: the kind of each type.
 func mapping(cmd *cli.Command) (map[string]consumer.Definition, error) {
-	known, err := knownKinds()
+	known, err := knownKinds(cmd)
 	if err != nil {
 		return nil, err
 	}

@@ -17,23 +17,26 @@ type handlerOptions struct {
 	timeout      time.Duration
 	profile      consumer.Provider
 	createOrders bool
+
+	kindsFile string // with more kinds
+	policy    func(consumer.Policy) consumer.Policy
 }
 
-// definitions are all kinds of this build.
+// definitions are all kinds: those of this build and those of the file.
 func definitions(o handlerOptions) ([]consumer.Definition, error) {
 	api, err := o.client()
-	if err != nil {
-		return nil, err
+	if err != nil { // only the provider's URL can be wrong here
+		return nil, wrongUse("--provider-url (%s): %w", variableOf("provider-url").Key(), err)
 	}
 	charge := o.charge()
 	charge.Receipts = true
-	return []consumer.Definition{
+	return withFile([]consumer.Definition{
 		handlers.Charge(api, charge),
 		handlers.Report(api, o.report()),
 		handlers.Contact(handlers.ContactOptions{}),
 		handlers.Receipt(handlers.ReceiptOptions{}),
 		handlers.Import(handlers.ImportOptions{}),
-	}, nil
+	}, o)
 }
 
 func (o handlerOptions) client() (*handlers.Client, error) {
@@ -62,6 +65,8 @@ func readHandlerOptions(cmd *cli.Command) handlerOptions {
 			MaxInFlight:   cmd.Int("provider-max-in-flight"),
 		},
 		createOrders: cmd.Bool("create-orders"),
+		kindsFile:    cmd.String(kindsFile),
+		policy:       flagsFirst(cmd),
 	}
 }
 
@@ -81,8 +86,8 @@ func byName(defs []consumer.Definition) (map[string]consumer.Definition, error) 
 // chosenKinds are the kinds that --kind names, or all, with the settings of the flags.
 func chosenKinds(cmd *cli.Command, kinds func(handlerOptions) ([]consumer.Definition, error)) ([]consumer.Definition, error) {
 	defs, err := kinds(readHandlerOptions(cmd))
-	if err != nil { // only the provider's URL can be wrong here
-		return nil, wrongUse("--provider-url (%s): %w", variableOf("provider-url").Key(), err)
+	if err != nil {
+		return nil, err
 	}
 	names := cmd.StringSlice("kind")
 	if len(names) == 0 {

@@ -33,7 +33,7 @@ Exits with 3 if there are errors; those stop a worker that starts, too. A server
 }
 
 func runDoctor(ctx context.Context, cmd *cli.Command) error {
-	kinds, err := chosenKinds(cmd, definitions)
+	kinds, err := callingKinds(cmd, definitions)
 	if err != nil {
 		return err
 	}

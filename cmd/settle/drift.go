@@ -53,7 +53,7 @@ type driftObject struct {
 }
 
 func drift(ctx context.Context, cmd *cli.Command) error {
-	defs, err := definitions(handlerOptions{})
+	defs, err := definitions(handlerOptions{kindsFile: cmd.String(kindsFile)})
 	if err != nil {
 		return err
 	}

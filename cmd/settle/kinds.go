@@ -25,7 +25,8 @@ func kindsCommand() *cli.Command {
 			"the same settings does. Where a database is named it also says which kinds are paused.",
 		Flags: append(kindFlags(), jsonFlag(),
 			plainFlag("database-url", "DATABASE_URL", "where Postgres is: a `URL` or keyword=value pairs; only to say what is paused")),
-		Action: action(0, 0, printKinds),
+		Commands: []*cli.Command{kindsCheckCommand()},
+		Action:   action(0, 0, printKinds),
 	}
 }
 

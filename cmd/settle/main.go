@@ -71,6 +71,7 @@ func root() *cli.Command {
 			adminCommand(), outboxCommand(), kindsCommand(), pauseCommand(), resumeCommand(), alertsCommand(),
 			migrateCommand(), providerCommand(), benchCommand(), versionCommand(),
 		}, optional...),
+		Flags:  []cli.Flag{kindsFileFlag()},
 		Action: chooseSubcommand,
 		// Errors are printed and turned into an exit code in one place, run.
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},

@@ -77,7 +77,7 @@ func control(ctx context.Context, cmd *cli.Command, mode idemstore.Mode) error {
 		return wrongUse("--reason is not set%s", hint(cmd))
 	}
 	return withStore(func(ctx context.Context, cmd *cli.Command, store *idemstore.Store) error {
-		if err := checkKind(ctx, store, want.Kind); err != nil {
+		if err := checkKind(ctx, cmd, store, want.Kind); err != nil {
 			return err
 		}
 		return setControl(ctx, cmd, store, want)
@@ -86,8 +86,8 @@ func control(ctx context.Context, cmd *cli.Command, mode idemstore.Mode) error {
 
 // checkKind refuses a kind that nobody has. A kind is known if this build has it, or if there is a task of it: other
 // programs have kinds of their own.
-func checkKind(ctx context.Context, store *idemstore.Store, kind string) error {
-	kinds, err := knownKinds()
+func checkKind(ctx context.Context, cmd *cli.Command, store *idemstore.Store, kind string) error {
+	kinds, err := knownKinds(cmd)
 	if err != nil || kinds[kind] != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func checkKind(ctx context.Context, store *idemstore.Store, kind string) error {
 // shows that there is one.
 func checkKindOfNone(ctx context.Context, cmd *cli.Command, store *idemstore.Store, found int) error {
 	if kind := cmd.String("kind"); kind != "" && found == 0 {
-		return checkKind(ctx, store, kind)
+		return checkKind(ctx, cmd, store, kind)
 	}
 	return nil
 }

@@ -94,9 +94,9 @@ func publish(ctx context.Context, cmd *cli.Command) error {
 	return p.run(ctx, inputs, out)
 }
 
-// knownKinds are the kinds of this build by name.
-func knownKinds() (map[string]consumer.Definition, error) {
-	defs, err := definitions(handlerOptions{})
+// knownKinds are the kinds of this build and of the file by name.
+func knownKinds(cmd *cli.Command) (map[string]consumer.Definition, error) {
+	defs, err := definitions(handlerOptions{kindsFile: cmd.String(kindsFile)})
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func knownKinds() (map[string]consumer.Definition, error) {
 
 // sizedKinds are the known kinds with the largest body that --max-body gives.
 func sizedKinds(cmd *cli.Command) (map[string]consumer.Definition, error) {
-	known, err := knownKinds()
+	known, err := knownKinds(cmd)
 	if cmd.IsSet("max-body") {
 		for name, kind := range known {
 			known[name] = consumer.WithMaxBody(kind, cmd.Int("max-body"))

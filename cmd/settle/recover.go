@@ -67,7 +67,7 @@ func recoverTasks(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	kinds, err := chosenKinds(cmd, definitions)
+	kinds, err := callingKinds(cmd, definitions)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func recoverOptions(cmd *cli.Command) (o consumer.RecoverOptions, err error) {
 	if o.Actor == "" {
 		o.Actor = osUser()
 	}
-	_, err = needed(cmd, "provider-url", variableOf("provider-url"))
+	err = needProvider(cmd)
 	return o, err
 }
 

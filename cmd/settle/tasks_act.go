@@ -67,7 +67,7 @@ func readActing(cmd *cli.Command, a consumer.OperatorAct) (*acting, error) {
 		return nil, wrongUse("--if-attempts is for one TASK%s", hint(cmd))
 	}
 	if a == consumer.ActAsk || a == consumer.ActResolve {
-		if _, err := needed(cmd, "provider-url", variableOf("provider-url")); err != nil {
+		if err := errors.Join(needProvider(cmd), checkKindsFile(cmd)); err != nil {
 			return nil, err
 		}
 	}
@@ -170,8 +170,8 @@ func nameOf(o taskObject) string {
 func withOperator(config consumer.Config, do func(context.Context, *cli.Command, *idemstore.Store, *consumer.Operator) error) cli.ActionFunc {
 	return withPool(func(ctx context.Context, cmd *cli.Command, pool *pgxpool.Pool, store *idemstore.Store) error {
 		defs, err := definitions(readHandlerOptions(cmd))
-		if err != nil { // only the provider's URL can be wrong here
-			return wrongUse("--provider-url (%s): %w", variableOf("provider-url").Key(), err)
+		if err != nil {
+			return err
 		}
 		o, err := consumer.NewOperator(pool, config, defs...)
 		if err != nil {

@@ -6,6 +6,8 @@ import (
 	"io"
 	"text/tabwriter"
 
+	"github.com/urfave/cli/v3"
+
 	"github.com/settlemq/settle/idemstore"
 )
 
@@ -21,8 +23,8 @@ type beside struct {
 const refusalsShown = 20
 
 // besideOf looks it up, and at most so many records that were set aside; 0: all.
-func besideOf(ctx context.Context, store *idemstore.Store, t idemstore.Task, aside int) (b beside, err error) {
-	kinds, err := knownKinds()
+func besideOf(ctx context.Context, cmd *cli.Command, store *idemstore.Store, t idemstore.Task, aside int) (b beside, err error) {
+	kinds, err := knownKinds(cmd)
 	if err != nil {
 		return b, err
 	}

@@ -38,7 +38,7 @@ func showTask(ctx context.Context, cmd *cli.Command, store *idemstore.Store, o *
 	if err != nil {
 		return err
 	}
-	b, err := besideOf(ctx, store, task, asideLimit(cmd))
+	b, err := besideOf(ctx, cmd, store, task, asideLimit(cmd))
 	if err != nil {
 		return err
 	}

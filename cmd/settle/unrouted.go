@@ -38,7 +38,7 @@ func listUnrouted(ctx context.Context, cmd *cli.Command) error {
 			return wrongUse("--%s and --unrouted do not go together%s", flag, hint(cmd))
 		}
 	}
-	known, err := knownKinds()
+	known, err := knownKinds(cmd)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func workWith(ctx context.Context, cmd *cli.Command, m makings) error {
 	if err := checkWork(cmd); err != nil {
 		return err
 	}
-	kinds, err := chosenKinds(cmd, m.kinds)
+	kinds, err := callingKinds(cmd, m.kinds)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func checkWork(cmd *cli.Command) error {
 	if _, _, err := natsOptions(cmd, ""); err != nil {
 		return err
 	}
-	if _, err := needed(cmd, "provider-url", variableOf("provider-url")); err != nil {
+	if err := needProvider(cmd); err != nil {
 		return err
 	}
 	return checkOrder(cmd)

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"github.com/urfave/cli/v3"
+
+	"github.com/settlemq/settle/consumer"
+	"github.com/settlemq/settle/internal/kindfile"
+)
+
+const kindsFile = "kinds-file"
+
+// kindsFileFlag is of the program itself, because every command that knows kinds by name takes it.
+func kindsFileFlag() cli.Flag {
+	f := stringFlag(kindsFile, "YAML `FILE` with kinds that are HTTP calls, beside the built-in ones; one of the same name takes the place of "+
+		"the built-in one", "")
+	f.Aliases = []string{"kinds"}
+	return f
+}
+
+// readKindsFile reads the file with kinds, if one is named.
+func (o handlerOptions) readKindsFile() (*kindfile.File, error) {
+	if o.kindsFile == "" {
+		return &kindfile.File{}, nil
+	}
+	f, err := kindfile.Read(o.kindsFile)
+	if err != nil {
+		return nil, unusableKinds(err)
+	}
+	return f, nil
+}
+
+func unusableKinds(err error) error {
+	return wrongUse("--%s (%s): %w", kindsFile, variableOf(kindsFile).Key(), err)
+}
+
+// fileDefinitions are the kinds of the file, and no others.
+func fileDefinitions(o handlerOptions) (defs []consumer.Definition, err error) {
+	f, err := o.readKindsFile()
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range f.Kinds {
+		def, err := k.Definition(kindfile.Options{Policy: o.policy})
+		if err != nil {
+			return nil, unusableKinds(err)
+		}
+		defs = append(defs, def)
+	}
+	return defs, nil
+}
+
+// withFile adds the kinds of the file to those of the build. One of the same name takes the place.
+func withFile(builtIn []consumer.Definition, o handlerOptions) ([]consumer.Definition, error) {
+	declared, err := fileDefinitions(o)
+	if err != nil || len(declared) == 0 {
+		return builtIn, err
+	}
+	own, err := byName(declared)
+	if err != nil {
+		return nil, unusableKinds(err)
+	}
+	var defs []consumer.Definition
+	for _, def := range builtIn {
+		d, err := consumer.Describe(def, consumer.Config{})
+		if err != nil {
+			return nil, err
+		}
+		if own[d.Name] == nil {
+			defs = append(defs, def)
+		}
+	}
+	return append(defs, declared...), nil
+}
+
+// callingKinds are the chosen kinds of a command that calls providers. Without a provider URL only those of the file can
+// be called. What the file needs from variables and other files has to be there.
+func callingKinds(cmd *cli.Command, kinds func(handlerOptions) ([]consumer.Definition, error)) ([]consumer.Definition, error) {
+	o := readHandlerOptions(cmd)
+	if o.url == "" && o.kindsFile != "" {
+		kinds = fileDefinitions
+	}
+	defs, err := chosenKinds(cmd, kinds)
+	if err != nil {
+		return nil, err
+	}
+	return defs, checkKindsFile(cmd)
+}
+
+// checkKindsFile refuses a file whose variables and files are not there.
+func checkKindsFile(cmd *cli.Command) error {
+	f, err := readHandlerOptions(cmd).readKindsFile()
+	if err != nil {
+		return err
+	}
+	if err := f.Ready(); err != nil {
+		return unusableKinds(err)
+	}
+	return nil
+}
+
+// needProvider refuses a command that has no provider to call.
+func needProvider(cmd *cli.Command) error {
+	if cmd.String(kindsFile) != "" {
+		return nil
+	}
+	_, err := needed(cmd, "provider-url", variableOf("provider-url"))
+	return err
+}
+
+// flagsFirst gives limits that a flag or its variable sets, which go before those of the file, back to the engine's
+// configuration.
+func flagsFirst(cmd *cli.Command) func(consumer.Policy) consumer.Policy {
+	return func(p consumer.Policy) consumer.Policy {
+		var none consumer.Policy
+		for name, give := range map[string]func(){
+			"lease-policy":        func() { p.Lease = none.Lease },
+			"deadline":            func() { p.Deadline = 0 },
+			"max-failures":        func() { p.MaxFailures = 0 },
+			"max-age":             func() { p.MaxAge = 0 },
+			"backoff-min":         func() { p.BackoffMin = 0 },
+			"backoff-max":         func() { p.BackoffMax = 0 },
+			"retry-after-max":     func() { p.RetryAfterMax = 0 },
+			"misconfigured-delay": func() { p.MisconfiguredWait = 0 },
+		} {
+			if cmd.IsSet(name) {
+				give()
+			}
+		}
+		return p
+	}
+}
