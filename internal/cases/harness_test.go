@@ -28,6 +28,7 @@ const soon = 60 * time.Second
 func TestMain(m *testing.M) {
 	rig.Register("worker", worker(referenceKinds))
 	rig.Register("chain", worker(chainKinds))
+	rig.Register("declared", worker(declaredKinds))
 	rig.Register("caller", caller)
 	rig.Register("misbehaving", worker(misbehavingKinds))
 	rig.Register("importing", worker(importingKinds))

@@ -24,6 +24,8 @@ type request struct {
 	method string
 	keys   []string // all values of Idempotency-Key
 	body   string
+	uri    string
+	header http.Header
 }
 
 // throughRecorder puts a recorder before the provider of the workers that are started from now on.
@@ -46,7 +48,7 @@ func (s *stage) throughRecorder() *recorder {
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		rec.keep(request{time.Now(), r.Method, r.Header.Values("Idempotency-Key"), string(body)})
+		rec.keep(request{time.Now(), r.Method, r.Header.Values("Idempotency-Key"), string(body), r.RequestURI, r.Header.Clone()})
 		pass.ServeHTTP(w, r)
 	}))
 	s.t.Cleanup(func() { server.Close(); transport.CloseIdleConnections() })
