@@ -189,20 +189,22 @@ func TestDangersAreWarnings(t *testing.T) {
 
 const reference = "../../docs/kinds-file.md"
 
-// The examples of the reference are read as strictly as files are.
-func TestTheExamplesOfTheReferenceCanBeUsed(t *testing.T) {
+// The examples of the documents are read as strictly as files are.
+func TestTheExamplesOfTheDocumentsCanBeUsed(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(reference)
-	if err != nil {
-		t.Fatal(err)
-	}
-	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(text, -1)
-	if len(examples) < 3 {
-		t.Fatalf("%d examples", len(examples))
-	}
-	for _, example := range examples {
-		if _, problems := Parse("example", example[1]); len(errorsAmong(problems)) > 0 {
-			t.Errorf("%v in\n%s", problems, example[1])
+	for path, want := range map[string]int{reference: 3, "../../README.md": 1} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(text, -1)
+		if len(examples) < want {
+			t.Fatalf("%d examples in %s", len(examples), path)
+		}
+		for _, example := range examples {
+			if _, problems := Parse("example", example[1]); len(errorsAmong(problems)) > 0 {
+				t.Errorf("%v in\n%s", problems, example[1])
+			}
 		}
 	}
 }
