@@ -69,7 +69,7 @@ func root() *cli.Command {
 		Commands: append([]*cli.Command{
 			workCommand(), publishCommand(), cloudEventsCommand(), tasksCommand(), recoverCommand(), driftCommand(), doctorCommand(), refusalsCommand(), archiveCommand(),
 			adminCommand(), outboxCommand(), kindsCommand(), pauseCommand(), resumeCommand(), alertsCommand(),
-			migrateCommand(), providerCommand(), benchCommand(), versionCommand(),
+			migrateCommand(), providerCommand(), benchCommand(), healthCommand(), versionCommand(),
 		}, optional...),
 		Flags:  []cli.Flag{kindsFileFlag()},
 		Action: chooseSubcommand,
