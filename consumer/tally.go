@@ -59,8 +59,10 @@ func (t *tally) putBack(c idemstore.Tally) {
 	t.duplicates.Add(c.Duplicates)
 }
 
-// keepTally adds what was counted to what other workers did, until ctx ends, and a last time then.
+// keepTally adds what was counted to what other workers did, until ctx ends, and a last time then. That it cannot is said
+// once, until it can again.
 func (e *Engine) keepTally(ctx context.Context) {
+	said := false
 	for over := false; !over; {
 		select {
 		case <-ctx.Done():
@@ -68,10 +70,12 @@ func (e *Engine) keepTally(ctx context.Context) {
 		case <-e.after(tallyEvery):
 		}
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), tallyLimit)
-		if err := e.addTallies(limited); err != nil {
-			e.log.DebugContext(ctx, "what was counted for the charts not added; tried again later", "error", err)
-		}
+		err := e.addTallies(limited)
 		cancel()
+		if err != nil && !said {
+			e.log.InfoContext(ctx, "what was counted for the charts not added; it is kept until it can be", "error", err)
+		}
+		said = err != nil
 	}
 }
 
