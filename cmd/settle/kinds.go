@@ -17,6 +17,9 @@ import (
 	"github.com/settlemq/settle/internal/story"
 )
 
+// ofKinds are commands below kinds of files that a build tag may leave out.
+var ofKinds []*cli.Command
+
 func kindsCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "kinds",
@@ -25,7 +28,7 @@ func kindsCommand() *cli.Command {
 			"the same settings does. Where a database is named it also says which kinds are paused.",
 		Flags: append(kindFlags(), jsonFlag(),
 			plainFlag("database-url", "DATABASE_URL", "where Postgres is: a `URL` or keyword=value pairs; only to say what is paused")),
-		Commands: []*cli.Command{kindsCheckCommand()},
+		Commands: append([]*cli.Command{kindsCheckCommand()}, ofKinds...),
 		Action:   action(0, 0, printKinds),
 	}
 }
