@@ -29,7 +29,8 @@ type Hit struct {
 
 // Search finds tasks by whatever a person has in hand. What equals the text comes first, and only where nothing does,
 // what begins with it: keys, provider keys and search terms. Equal ones are ordered by what they match (in the order of
-// Search) and then by age, the newest first; those that begin with the text by what they match and then by value.
+// Search), then come those with an effect at a provider, as a charge does before its receipt, and then the newest; those that
+// begin with the text are ordered by what they match and then by value.
 //
 // Every part of it is a look-up in an index, however large the table is. With a Kind the newest 10,000 tasks of a search
 // term are looked through. Only the hash of a key, "hash-" and the first 16 hex digits of its SHA-256, is looked for in the
@@ -171,7 +172,7 @@ with recursive ` + allKinds + `, ` + allNames + `, hits(id, rank, matched, value
   union all
   (select e.task_id, 6, 'trace_id', e.trace_id from settle.task_events e where e.trace_id <> '' and e.trace_id = $6 limit 10000)
 )
-` + searchHits + `order by h.rank, t.id desc limit $7`
+` + searchHits + `order by h.rank, t.provider = '', t.id desc limit $7`
 
 // searchPrefix: $1 text, $2 only of this kind, $3 the end of what begins with the text, $4 its part before the first slash,
 // $5 and $6 the one behind it and the end of that, $7 and $8 the same of the digits of a derived provider key, $9 limit.
@@ -214,3 +215,35 @@ from (select distinct on (id) * from hits where id is not null order by id, rank
   join settle.tasks t on t.id = h.id
 where $2::text is null or t.kind = $2
 `
+
+// Brief is what a sentence about a task needs, and a Hit leaves out.
+type Brief struct {
+	Payload []byte // empty if it is longer than 4 KiB
+	Ended   string // what the history gives as the reason of its finish; empty where it gives none
+}
+
+// Briefs gives those of tasks, by id; a task that is not there has none. They are read by primary key. It is repeated over
+// broken connections.
+func (s *Store) Briefs(ctx context.Context, ids []int64) (map[int64]Brief, error) {
+	found := map[int64]Brief{}
+	_, err := query(ctx, s, func(row pgx.CollectableRow) (struct{}, error) {
+		var id int64
+		var b Brief
+		err := row.Scan(&id, &b.Payload, &b.Ended)
+		found[id] = b
+		return struct{}{}, err
+	}, briefs, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read briefs of tasks: %w", err)
+	}
+	return found, nil
+}
+
+// briefs: $1 ids. The archive is read only for tasks that are in it.
+const briefs = `/* settle:briefs */
+select t.id, case when octet_length(p.payload) <= 4096 then p.payload end, coalesce((
+    select e.reason from settle.task_events e
+    where e.task_id = t.id and e.new_status = 'finished' and e.old_status is distinct from 'finished' order by e.id desc limit 1), '')
+from settle.tasks t cross join lateral (
+  select case when t.archived_at is null then t.payload else (select a.payload from settle.tasks_archive a where a.task_id = t.id) end) p(payload)
+where t.id = any($1)`

@@ -5,6 +5,7 @@ import (
 	"crypto/md5"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -126,6 +127,53 @@ func TestSearch(t *testing.T) {
 				t.Errorf("found %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// A receipt is younger than its charge, and still not what is meant by the order.
+func TestSearchGivesTheEffectBeforeWhatFollows(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, key := range []string{"order_1", "receipt_1"} {
+		c := claimOf(key)
+		c.Refs, c.OriginTrace = []idemstore.Ref{{Name: "order", Value: "1x"}}, otherTrace
+		if key == "receipt_1" {
+			c.Kind, c.Provider, c.ProviderKey = "receipt.send", "", ""
+		}
+		b.expect(t, idemstore.Inserted, c)
+	}
+	for _, text := range []string{"1x", otherTrace} {
+		hits, err := b.Search(t.Context(), idemstore.Search{Text: text})
+		if err != nil || len(hits) != 2 || hits[0].Key != "order_1" {
+			t.Errorf("%s: %+v, %v", text, hits, err)
+		}
+	}
+}
+
+func TestBriefs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	short, long, archived := claimOf("short"), claimOf("long"), claimOf("archived")
+	long.Payload = []byte(`"` + strings.Repeat("x", 4096) + `"`)
+	for _, c := range []idemstore.Claim{short, long, archived} {
+		b.expect(t, idemstore.Inserted, c)
+	}
+	s := finished(b.task(t, 1).Fence)
+	s.Reason = "stale: newer"
+	b.save(t, s)
+	for _, sql := range []string{
+		`insert into settle.task_events (task_id, actor, attempt, old_status, new_status, reason) values (1, 'ann', 1, 'finished', 'finished', 'a note')`,
+		`insert into settle.tasks_archive (task_id, payload) values (3, '{"old":1}')`,
+		`update settle.tasks set status = 'failed', finished_at = clock_timestamp(), lease_until = null, sending = false, payload = '', archived_at = clock_timestamp() where id = 3`,
+	} {
+		if _, err := b.pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := b.Briefs(t.Context(), []int64{1, 2, 3, 4})
+	want := map[int64]idemstore.Brief{1: {Payload: short.Payload, Ended: "stale: newer"}, 2: {}, 3: {Payload: []byte(`{"old":1}`)}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}
 }
 

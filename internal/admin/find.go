@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/story"
 )
 
 const (
@@ -60,16 +61,30 @@ func (r row) MatchedBy() string {
 	return r.Matched
 }
 
+// hit is a task that a search found, with the answer.
+type hit struct {
+	row
+	Message string `json:"message"` // as on the page of the task
+}
+
+// Reference is the external id, where the sentence does not give it.
+func (h hit) Reference() string {
+	if strings.Contains(h.Message, story.Printable(h.ExternalID)) {
+		return ""
+	}
+	return h.ExternalID
+}
+
 // found is what a search came to.
 type found struct {
 	Query string `json:"query"`
-	Tasks []row  `json:"tasks"`
+	Tasks []hit  `json:"tasks"`
 	Exact bool   `json:"exact"` // they have what was searched for; else they begin with it
 	More  bool   `json:"more"`  // there may be more
 }
 
 func (s *screen) getFind(r *http.Request) (view, error) {
-	f := found{Query: strings.TrimSpace(r.URL.Query().Get("q")), Tasks: []row{}}
+	f := found{Query: strings.TrimSpace(r.URL.Query().Get("q")), Tasks: []hit{}}
 	v := view{page: "find", title: texts["find"]}
 	if err := s.find(r.Context(), &f); err != nil {
 		return v, err
@@ -94,14 +109,39 @@ func (s *screen) find(ctx context.Context, f *found) error {
 	if err != nil {
 		return err
 	}
-	for _, h := range hits {
-		one := rowOf(h.Task)
-		one.Matched, one.Value = h.Matched, h.Value
-		f.Tasks = append(f.Tasks, one)
-	}
 	f.Exact = len(hits) > 0 && !begins(hits[0], f.Query)
 	f.More = len(hits) == findLimit
-	return nil
+	f.Tasks, err = s.answered(ctx, hits)
+	return err
+}
+
+// answered says of each hit what became of it, so that nobody has to open one after the other.
+func (s *screen) answered(ctx context.Context, hits []idemstore.Hit) ([]hit, error) {
+	ids, out := make([]int64, 0, len(hits)), make([]hit, 0, len(hits))
+	for _, h := range hits {
+		ids = append(ids, h.TaskID)
+	}
+	briefs, err := s.Store.Briefs(ctx, ids)
+	for _, h := range hits {
+		one, brief := rowOf(h.Task), briefs[h.TaskID]
+		one.Matched, one.Value = h.Matched, h.Value
+		t := h.Task
+		t.Payload = brief.Payload
+		skipped := t.Status == idemstore.Finished && story.Stale(brief.Ended)
+		out = append(out, hit{one, answer(t, skipped, s.kinds[t.Kind].Words)})
+	}
+	return out, err
+}
+
+// Note says how many there are, and whether they are what was searched for.
+func (f found) Note() string {
+	switch {
+	case !f.Exact:
+		return texts["find_begin"]
+	case f.More:
+		return texts["find_newest"]
+	}
+	return numberOf(len(f.Tasks), oneHit, manyHits)
 }
 
 // begins reports that a hit only begins with the text: a search gives such hits only where nothing equals it.

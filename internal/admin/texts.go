@@ -29,6 +29,8 @@ const (
 	maybeTwice    = "It may have happened more than once"
 	personDecides = "a person decides, and nothing is sent meanwhile"
 	nothingMore   = "the cause is not one that this build knows"
+	oneHit        = "task has this."
+	manyHits      = "tasks have this, the most direct match first."
 	strangeStatus = "It has a status that this build does not know."
 )
 
@@ -91,13 +93,14 @@ var texts = map[string]string{
 	"find": "Find", "find_label": "Customer, order, reference, key, request id, task id or trace id",
 	"overview": "Overview", "kinds": "Kinds", "refresh": "Refresh", "fresh_note": "Refreshes by itself every ten seconds where scripts run.",
 
-	"find_none":  "Nothing has, or begins with, this. Large and small letters differ.",
-	"find_begin": "Nothing equals it; these begin with it.",
-	"find_more":  "There may be more: type more of it.",
-	"find_empty": "Type what the customer gave you. What equals it is shown first; else what begins with it.",
+	"find_none":   "Nothing has, or begins with, this. Large and small letters differ.",
+	"find_begin":  "Nothing equals it; these begin with it.",
+	"find_more":   "There may be more: type more of it.",
+	"find_newest": "50 tasks with exactly this; there may be more.",
+	"find_empty":  "Type what the customer gave you. What equals it is shown first; else what begins with it.",
 
 	"task": "Task", "kind": "Kind", "key": "Key", "status": "Status", "attempts": "Attempts", "duplicates": "Duplicates stopped",
-	"external": "External reference", "updated": "Updated", "created": "Created", "matched": "Found by", "age": "Waiting",
+	"external": "External reference", "updated": "Updated", "created": "Created", "found_by": "Found by", "begun": "created", "age": "Waiting",
 	"cause": "Why", "last_error": "Last error", "raw": "The exact text", "details": "Details", "timeline": "What happened",
 	"time": "Time", "who": "Who", "what": "What", "attempt": "Attempt", "trace": "trace", "times_more": "times more",
 	"job": "The job", "result": "The result", "provider_answer": "The provider's last answer",

@@ -40,10 +40,10 @@ func (p *tab) back(to string) {
 	rig.Eventually(p.t, soon, "back at "+to, func() bool { return p.path() == to && eval[string](p, `document.readyState`) == "complete" })
 }
 
-// rows are the keys in the first table of the page.
+// rows are the keys in the list of the page.
 func (p *tab) rows() string {
 	p.t.Helper()
-	return eval[string](p, `[...document.querySelectorAll("main tbody th")].map(cell => cell.innerText).join(" ")`)
+	return eval[string](p, `[...document.querySelectorAll("main tbody th, main .hits a bdi")].map(cell => cell.innerText).join(" ")`)
 }
 
 // A support person has one box, and whatever the customer has in hand.

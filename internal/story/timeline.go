@@ -162,9 +162,12 @@ func TraceID(traceparent string) string {
 // Skipped reports that a finished task was never sent, because a newer event of its entity had been applied.
 func Skipped(t idemstore.Task, events []idemstore.Event) bool {
 	return t.Status == idemstore.Finished && slices.ContainsFunc(events, func(e idemstore.Event) bool {
-		return e.NewStatus == idemstore.Finished && e.OldStatus != e.NewStatus && strings.HasPrefix(e.Reason, "stale: ")
+		return e.NewStatus == idemstore.Finished && e.OldStatus != e.NewStatus && Stale(e.Reason)
 	})
 }
+
+// Stale reports whether the reason for which a task is finished says that a newer event of its entity had been applied.
+func Stale(reason string) bool { return strings.HasPrefix(reason, "stale: ") }
 
 // LastAttempt is when the latest attempt began; where neither row nor history tell, a moment not before that.
 func LastAttempt(t idemstore.Task, events []idemstore.Event) time.Time {
