@@ -103,7 +103,7 @@ func TestAskingClosesATask(t *testing.T) {
 	t.Parallel()
 	c := openCounter(t)
 	task := c.job(1, isUnknown+`, last_error = 'EOF', error_class = 'unknown'`)
-	if page := c.open(fmt.Sprintf("/tasks/%d", task.TaskID)); !strings.Contains(page, ">Last error<") {
+	if page := c.open(fmt.Sprintf("/tasks/%d", task.TaskID)); !strings.Contains(page, ">Why it waits<") {
 		t.Error(textOf(t, page))
 	}
 	c.happened(1)

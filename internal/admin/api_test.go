@@ -21,7 +21,7 @@ func TestTheAPIIsAsItIsDocumented(t *testing.T) {
 	}
 	var task map[string]any
 	d.api("/tasks/1", &task)
-	absent := map[string]bool{"trace_link": true, "next_attempt_at": false, "next": true} // next: see the acts
+	absent := map[string]bool{"trace_link": true, "next_attempt_at": false, "next": true, "waits": true} // next: see the acts
 	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*) \\|").FindAllStringSubmatch(section("Tasks"), -1) {
 		for _, field := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(row[1], -1) {
 			if _, ok := task[field[1]]; !ok && !absent[field[1]] {

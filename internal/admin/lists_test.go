@@ -195,7 +195,7 @@ func TestTheOverviewCountsAndDraws(t *testing.T) {
 	}
 	for _, path := range []string{"/", "/parts/overview"} {
 		for _, want := range []string{`href="/lists/review?kind=payment.charge"`, "<rect class=\"done\"", "bank is down",
-			"open: the provider fails", "<strong>no worker</strong>, 5 min"} {
+			"keeps failing (breaker open)", "<strong>no worker</strong>, the last one heard 5 min"} {
 			if page := d.page(path); !strings.Contains(page, want) || strings.Contains(page, "<html") != (path == "/") {
 				t.Errorf("%s has no %s:\n%s", path, want, page)
 			}

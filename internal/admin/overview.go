@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"time"
 
@@ -45,6 +46,12 @@ type alert struct {
 	LastAt  time.Time  `json:"last_at"`
 	ToldAt  *time.Time `json:"told_at"`
 }
+
+// command is the end of the text of an alert, which names a command: whoever reads it here has links.
+var command = regexp.MustCompile(` See settle [^.]*$`)
+
+// Plain is the text without the command to look with.
+func (a alert) Plain() string { return command.ReplaceAllString(a.Text, "") }
 
 // control is how a kind is served, and who wanted that.
 type control struct {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/settlemq/settle/consumer"
@@ -35,6 +36,7 @@ type refusal struct {
 	Headers  []Fact `json:"-"`
 	MayAgain bool   `json:"-"`              // it can be published again by whoever reads
 	Body     string `json:"body,omitempty"` // without what is not to be shown; not in lists
+	Other    string `json:"-"`              // the job of the task that it conflicts with
 }
 
 func (s *screen) refusalOf(r idemstore.KeptRefusal) refusal {
@@ -61,6 +63,11 @@ func (s *screen) getRefusal(r *http.Request) (view, error) {
 	}
 	found, err := s.Store.FindRefusal(r.Context(), id)
 	out := s.refusalOf(found)
+	if err == nil && found.TaskID != 0 {
+		var t idemstore.Task
+		t, err = s.Store.FindByID(r.Context(), found.TaskID)
+		out.Other = shown(t.Payload, s.kinds[t.Kind].Hidden)
+	}
 	out.MayAgain = s.mayAct(r) && found.Republished == nil && !found.Cut
 	return view{page: "refusal", title: texts["refusal"] + " " + strconv.FormatInt(id, 10), data: out}, err
 }
@@ -92,6 +99,9 @@ func (s *screen) fillRefusals(ctx context.Context, l *list, newer time.Duration)
 	return nil
 }
 
+// Plain is the detail without the reason that it begins with.
+func (r refusal) Plain() string { return strings.TrimPrefix(r.Detail, r.Reason+": ") }
+
 // Facts are the details of a refusal.
 func (r refusal) Facts() (facts []fact) {
 	add := func(name, value, link string) {
@@ -100,8 +110,8 @@ func (r refusal) Facts() (facts []fact) {
 		}
 	}
 	add("refused", when(r.At), "")
-	add("reason", r.Reason, "")
-	add("detail", r.Detail, "")
+	add("reason", reasonIn(r.Reason), "")
+	add("detail", r.Plain(), "")
 	add("kind", r.Kind, "")
 	add("key", r.Key, "")
 	add("subject", r.Subject, "")

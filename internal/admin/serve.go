@@ -168,6 +168,7 @@ var functions = template.FuncMap{
 		return story.Status(idemstore.Status(s))
 	},
 	"cause":   func(c string) string { return story.Cause(idemstore.Cause(c)) },
+	"reason":  reasonIn,
 	"actword": func(act string) string { return actWords[act] },
 	"dict":    dict,
 }

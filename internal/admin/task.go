@@ -32,7 +32,8 @@ type task struct {
 	Stream      string         `json:"stream,omitempty"`
 	Sequence    uint64         `json:"sequence,omitempty"`
 	TraceID     string         `json:"trace_id,omitempty"`
-	KindMode    string         `json:"kind_mode"` // running, asking or paused
+	KindMode    string         `json:"kind_mode"`       // running, asking or paused
+	Waits       []string       `json:"waits,omitempty"` // why it is not over, and when it goes on
 	Progress    *progress      `json:"progress,omitempty"`
 	Timeline    []story.Moment `json:"timeline"`
 	Refusals    []refusal      `json:"refusals,omitempty"`
@@ -48,6 +49,7 @@ type task struct {
 	TraceLink    string `json:"trace_link,omitempty"`
 
 	traceURL string
+	paused   string
 	notSent  string
 }
 
@@ -98,7 +100,15 @@ func (s *screen) task(ctx context.Context, id int64, mayAct bool) (task, error) 
 	if out.Progress, err = s.progress(ctx, id); err != nil {
 		return task{}, err
 	}
-	out.KindMode, err = s.mode(ctx, t.Kind)
+	control, err := s.control(ctx, t.Kind)
+	if err != nil {
+		return task{}, err
+	}
+	out.KindMode = string(idemstore.ModeRunning)
+	if control != nil {
+		out.KindMode, out.paused = string(control.Mode), pausedWords(control)
+	}
+	out.Waits, err = s.waits(ctx, t, control)
 	return out, err
 }
 
@@ -135,32 +145,36 @@ func (s *screen) progress(ctx context.Context, id int64) (*progress, error) {
 	return out, err
 }
 
-// mode is how workers serve a kind.
-func (s *screen) mode(ctx context.Context, kind string) (string, error) {
+// control is how workers serve a kind; nil where nobody ever said.
+func (s *screen) control(ctx context.Context, kind string) (*idemstore.Control, error) {
 	controls, err := s.Store.Controls(ctx, kind)
 	if err != nil || len(controls) == 0 {
+		return nil, err
+	}
+	return &controls[0], nil
+}
+
+// mode is how workers serve a kind.
+func (s *screen) mode(ctx context.Context, kind string) (string, error) {
+	c, err := s.control(ctx, kind)
+	if err != nil || c == nil {
 		return string(idemstore.ModeRunning), err
 	}
-	return string(controls[0].Mode), nil
+	return string(c.Mode), nil
 }
 
 // PlainError says what the last error means; empty if there is none.
-func (t task) PlainError() string {
-	if t.LastError == "" {
-		return ""
-	}
-	return errorWords[t.ErrorClass]
-}
+func (t task) PlainError() string { return plainError(t.ErrorClass, t.LastError) }
 
 // Over reports that the last error is behind it: it is done all the same.
 func (t task) Over() bool { return t.Status == string(idemstore.Finished) }
 
-// PausedWords says that nothing goes on because the kind is paused; empty if it is not, or if nothing is to go on.
+// PausedWords says that the kind of a task that is not over is paused, where Waits does not; empty if it is not.
 func (t task) PausedWords() string {
-	if t.KindMode == string(idemstore.ModeRunning) || idemstore.Status(t.Status).Final() {
+	if len(t.Waits) > 0 || idemstore.Status(t.Status).Final() {
 		return ""
 	}
-	return modeWords[t.KindMode]
+	return t.paused
 }
 
 // LinkTrace leads to a trace; empty where no place for traces is known.

@@ -3,6 +3,7 @@ package admin
 import (
 	"fmt"
 
+	"github.com/settlemq/settle/idemstore"
 	"github.com/settlemq/settle/internal/story"
 )
 
@@ -31,6 +32,18 @@ const (
 	nothingMore   = "the cause is not one that this build knows"
 	oneHit        = "task has this."
 	manyHits      = "tasks have this, the most direct match first."
+	sendsAgain    = "The next attempt comes by itself,"
+	asksAgain     = "The provider is asked again by itself,"
+	dueNow        = "and is due now."
+	dueIn         = "in %s."
+	pausedBy      = "%s (by %s, since %s: %s)."
+	kindIs        = "Its kind is"
+	neverServed   = "No worker has served its kind in the last day, as far as can be seen."
+	notServed     = "No worker that serves its kind has been heard of for %s."
+	heldBack      = "The provider keeps failing: only one request now and then goes out, until one succeeds (its breaker is open)."
+	nothingSent   = "Nothing was sent: there was no connection to the provider."
+	tooMany       = "The provider takes no more requests for now; nothing was done."
+	letNothingIn  = "The provider let nothing in; nothing was done."
 	strangeStatus = "It has a status that this build does not know."
 )
 
@@ -70,7 +83,6 @@ const (
 var errorWords = map[string]string{
 	"refused":        "The provider refused it.",
 	"accepted":       "The provider has taken it on and is still at it.",
-	"not_sent":       "Nothing was sent: no connection, or the provider let nothing in.",
 	"misconfigured":  "The provider does not let us in as things are set up; somebody has to look at the settings.",
 	"conflict":       "The data contradict each other, or a record is missing.",
 	"in_progress":    "The provider is still at an earlier request of the same task.",
@@ -80,6 +92,20 @@ var errorWords = map[string]string{
 	"unknown":        "The answer does not say whether it was carried out.",
 	"two_effects":    "The provider gave two references for it.",
 	"not_booked":     "It is done at the provider, and our own books refused it.",
+}
+
+// reasonWords say why a message was not accepted. The word that commands and alerts use stands behind them.
+var reasonWords = map[idemstore.Reason]string{
+	idemstore.Malformed: "cannot be read", idemstore.TooLarge: "too large", idemstore.BadKey: "no usable key", idemstore.UnknownKind: "no such kind here",
+	idemstore.Conflict: "its key has other content", idemstore.Unsendable: "cannot be published",
+}
+
+// reasonIn gives a reason in words.
+func reasonIn(reason string) string {
+	if words, ok := reasonWords[idemstore.Reason(reason)]; ok {
+		return words + " (" + reason + ")"
+	}
+	return reason
 }
 
 // matchWords say what of a task was found.
@@ -112,7 +138,7 @@ var texts = map[string]string{
 	"job_id": "Job id", "request_id": "Request id", "other_external": "Other external reference", "last_attempt": "Last attempt",
 	"progress": "Progress", "next_attempt": "Next attempt", "not_before": "not before", "age_limit": "Age limit", "finished": "Finished",
 	"archived_at": "Archived", "provider": "Provider", "message": "Message", "event_id": "Event id", "event_source": "Event source",
-	"trace_id": "Trace id", "no_outcome": "without an outcome", "earlier_error": "An earlier error",
+	"trace_id": "Trace id", "no_outcome": "without an outcome", "earlier_error": "An earlier error", "why_waits": "Why it waits",
 	"refused": "Refused", "conflicts_with": "Conflicts with task", "by": "By",
 
 	"all_kinds": "all kinds", "any_time": "any time", "last_1h": "last hour", "last_24h": "last day", "last_168h": "last 7 days",
@@ -120,7 +146,7 @@ var texts = map[string]string{
 	"page_short": "The part that was looked at has no more; the next page goes on.",
 	"list_cut":   "More than 100,000 tasks are open; only those that are due first were looked at.",
 	"in_all":     "in all, the oldest for", "size": "Bytes", "subject": "Subject", "refusal": "Refusal", "detail": "Detail",
-	"failures": "Failed tries", "since": "Since", "body": "The message", "headers": "Headers", "again": "Published again",
+	"failures": "Failed tries", "since": "Since", "body": "The message", "other_body": "The job of the task that has its key", "refused_when": "Refused in", "oldest_ago": "the first", "headers": "Headers", "again": "Published again",
 	"no_nats":      "The screen is not connected to NATS, so it cannot look for these. Give settle admin NATS_URL.",
 	"stray_note":   "No consumer is given these messages. They stay in the stream until one is, or a person removes them.",
 	"refused_day":  "Refused in the last day",
@@ -132,8 +158,8 @@ var texts = map[string]string{
 	"outbox": "Not published yet", "oldest_for": "the oldest for", "activity": "What workers came to", "served": "How the kinds are served",
 	"chart_hour": "The last hour, by minutes", "chart_day": "The last day, by quarters of an hour", "began_hour": "an hour ago", "began_day": "a day ago",
 	"highest": "most in one bar:", "now": "now", "ago": "Bars ago", "activity_none": "No attempt ended.",
-	"last_seen": "Workers last heard", "silent": "no worker", "recovered": "Last recovery", "recovered_never": "not in the last day", "before": "ago",
-	"breaker": "Breaker", "breaker_open": "open: the provider fails", "breaker_shut": "shut", "done_hour": "Done in the last hour", "done_day": "in the last day",
+	"workers": "Workers", "heard": "heard", "last_seen": "the last one heard", "silent": "no worker", "recovered": "Last recovery", "recovered_never": "not in the last day", "before": "ago",
+	"breaker": "Provider", "breaker_open": "keeps failing (breaker open)", "breaker_shut": "not held back", "done_hour": "Done in the last hour", "done_day": "Done in the last day",
 	"duplicates_day": "Duplicates stopped in the last day", "served_none": "No worker has run in the last day.",
 	"done": "Done", "as_table": "As a table",
 	"alerts": "What people were called for", "alerts_none": "Nobody was called.", "last_time": "Last time",
@@ -169,7 +195,7 @@ type listName struct{ Name, Title, Note string }
 // listNames are the lists in their order.
 var listNames = []listName{
 	{"review", "Needs review", "Nobody can tell what happened, or what is right; a person decides. The oldest first."},
-	{"unknown", "Unknown", "A request may have left and its outcome is not known; the provider is asked. The oldest first."},
+	{"unknown", "Being checked", "A request may have left and its outcome is not known; the provider is asked. The oldest first."},
 	{"failed", "Failed", "Refused for good, or ended by a person. The newest first."},
 	{"long", "Running long", "Begun, not over, and older than is usual. The oldest first."},
 	{"refusals", "Refusals", "Messages that were never accepted. The newest first."},

@@ -43,6 +43,12 @@ func TestScreen(t *testing.T) {
 	})
 }
 
+// The questions that people come with, by people who never saw the screen.
+func TestWalks(t *testing.T) {
+	s := tell(t)
+	s.walks(t, startChromium(t))
+}
+
 // What changes in the database appears on an open overview, which is not loaded again.
 func (s *story) refreshesItself(t *testing.T, p *tab) {
 	p.to("/")
