@@ -29,6 +29,7 @@ type form struct {
 	Problem string // why what was sent could not be used
 	Press   string // on the button
 	Order   order
+	Job     string    // of supersede: the content that it has
 	Choices []refusal // of supersede
 	Kinds   []string  // of recover
 	Set     *foreseen // of recover
@@ -124,7 +125,10 @@ func (s *screen) taskForm(r *http.Request, o order) (form, error) {
 	f := form{Act: string(act), Title: actWords[string(act)] + ": " + t.Kind + " " + story.Printable(t.Key), Place: place, To: place + "/" + string(act),
 		Now: answer(t, false, s.kinds[t.Kind].Words), Facts: formFacts(t), Press: actWords[string(act)], Order: o}
 	if act == consumer.ActSupersede {
-		f.Choices = s.contents(t, refused)
+		f.Job = shown(t.Payload, s.kinds[t.Kind].Hidden)
+		if f.Choices, err = s.bodies(r.Context(), s.contents(t, refused)); err != nil {
+			return form{}, err
+		}
 	}
 	f.Effect, f.Blocked = s.foreseeTask(r.Context(), t, act, f.Choices)
 	return f, nil
@@ -172,6 +176,18 @@ func (s *screen) contents(t idemstore.Task, refused []idemstore.KeptRefusal) (ou
 		}
 	}
 	return out
+}
+
+// bodies adds to refusals what lists leave out: nobody can choose a content that is not shown.
+func (s *screen) bodies(ctx context.Context, of []refusal) ([]refusal, error) {
+	for i, r := range of {
+		kept, err := s.Store.FindRefusal(ctx, r.ID)
+		if err != nil {
+			return nil, err
+		}
+		of[i] = s.refusalOf(kept)
+	}
+	return of, nil
 }
 
 func formFacts(t idemstore.Task) []fact {

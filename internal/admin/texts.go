@@ -170,6 +170,7 @@ var texts = map[string]string{
 	"ruling": "What became of it", "external_hint": "The provider's reference of the effect, if there is one",
 	"result_hint": "The result as JSON, if the kind has local rows and the provider cannot tell",
 	"force_hint":  "Also while an attempt or the provider is still at work; what was sent stays sent",
+	"job_now":     "The content that it has now",
 	"choose":      "The message whose content it takes", "recover_note": "Workers recover by themselves. This does it now, for the tasks of a window of time: the provider is asked before anything is sent again, and what is held or not due is left alone.",
 	"older_than": "Created at least so long ago", "newer_than": "and at most so long ago", "limit": "Do nothing if more match than", "foresee": "Show what would happen",
 	"more_tasks": "more are not shown",
