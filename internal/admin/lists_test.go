@@ -157,6 +157,8 @@ func TestTheOverviewCountsAndDraws(t *testing.T) {
 		($1, date_trunc('minute', clock_timestamp() - interval '5 minutes'), 5, 0, 3, clock_timestamp(), clock_timestamp(), clock_timestamp()),
 		($1, date_trunc('minute', clock_timestamp() - interval '5 hours'), 11, 1, 4, clock_timestamp(), null, null),
 		('report.create', date_trunc('minute', clock_timestamp() - interval '5 minutes'), 0, 1, 0, clock_timestamp() - interval '5 minutes', null, null)`, charge)
+	d.exec(`insert into settle.alerts (cause, kind, text, task_id, count) values ('needs_review payment.charge absent', $1,
+		'It needs a person. See settle tasks list --kind payment.charge --status needs_review', 7, 1)`, charge)
 	var o struct {
 		Kinds []struct {
 			Kind                          string
@@ -195,7 +197,7 @@ func TestTheOverviewCountsAndDraws(t *testing.T) {
 	}
 	for _, path := range []string{"/", "/parts/overview"} {
 		for _, want := range []string{`href="/lists/review?kind=payment.charge"`, "<rect class=\"done\"", "bank is down",
-			"keeps failing (breaker open)", "<strong>no worker</strong>, the last one heard 5 min"} {
+			"keeps failing (breaker open)", `<bdi>It needs a person.</bdi> <a href="/tasks/7">Task 7</a> · <a href="/lists/review">Needs review</a>`, "<strong>no worker</strong>, the last one heard 5 min"} {
 			if page := d.page(path); !strings.Contains(page, want) || strings.Contains(page, "<html") != (path == "/") {
 				t.Errorf("%s has no %s:\n%s", path, want, page)
 			}

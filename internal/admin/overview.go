@@ -4,8 +4,8 @@ import (
 	"context"
 	"maps"
 	"net/http"
-	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/settlemq/settle/idemstore"
@@ -47,11 +47,24 @@ type alert struct {
 	ToldAt  *time.Time `json:"told_at"`
 }
 
-// command is the end of the text of an alert, which names a command: whoever reads it here has links.
-var command = regexp.MustCompile(` See settle [^.]*$`)
+// Plain is the text without the command to look with, which is its end: whoever reads it here has links.
+func (a alert) Plain() string {
+	text, _, _ := strings.Cut(a.Text, " See settle ")
+	return text
+}
 
-// Plain is the text without the command to look with.
-func (a alert) Plain() string { return command.ReplaceAllString(a.Text, "") }
+// alertLists are the lists that have what people were called for, by the first word of the cause.
+var alertLists = map[string]string{"needs_review": "review", "conflict": "refusals", "stuck": "long", "unrouted": "strays"}
+
+// List is where to look for it and the likes of it; nil if no list has them.
+func (a alert) List() *listName {
+	cause, _, _ := strings.Cut(a.Cause, " ")
+	at := slices.IndexFunc(listNames, func(n listName) bool { return n.Name == alertLists[cause] })
+	if at < 0 {
+		return nil
+	}
+	return &listNames[at]
+}
 
 // control is how a kind is served, and who wanted that.
 type control struct {

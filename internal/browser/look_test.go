@@ -61,6 +61,9 @@ func (p *tab) fits(name string) {
 		if over := eval[string](p, tooWide); over != "" {
 			p.t.Errorf("%s scrolls sideways at %d pixels because of %s", name, width, over)
 		}
+		if hidden := eval[int](p, hiddenBeside); width == narrow && hidden > 0 {
+			p.t.Errorf("%s has %d tables that have to be pushed sideways", name, hidden)
+		}
 		for _, theme := range []string{"light", "dark"} {
 			p.themed(theme)
 			if got := eval[string](p, paper); theme == "light" && got != "light" || theme == "dark" && got != "dark" {
@@ -76,6 +79,9 @@ const tooWide = `document.documentElement.scrollWidth <= window.innerWidth ? "" 
 	[...document.body.querySelectorAll("*")].filter(e => e.getBoundingClientRect().right > window.innerWidth)
 		.filter(e => { const frame = e.closest(".wide"); return !frame || frame === e || getComputedStyle(frame).overflowX === "visible"; })
 		.map(e => e.outerHTML.slice(0, 200))[0] ?? "the document"`
+
+// hiddenBeside counts the tables of which a part is out of sight.
+const hiddenBeside = `[...document.querySelectorAll(".wide")].filter(e => e.scrollWidth > e.clientWidth).length`
 
 // paper is whether the page is light or dark: its background against its text.
 const paper = `(() => {
@@ -133,5 +139,13 @@ func (s *story) worksWithoutScripts(t *testing.T, p *tab) {
 	p.to("/")
 	p.leads("refresh", chromedp.Click(`.note a[href="/"]`))
 	p.shows("What is not over", chargeKind)
+	if drawn := eval[int](p, `document.querySelectorAll("figure rect").length`); drawn < 8 {
+		t.Errorf("the charts of an hour and a day have %d parts, not one for each of four ends", drawn)
+	}
+	p.to("/") // folded, as it comes
+	p.do("unfold the bars of the last hour", chromedp.Click(`details summary`))
+	if seen := eval[bool](p, `document.querySelector("details table").checkVisibility()`); !seen {
+		t.Error("the bars are not told as a table")
+	}
 	p.quiet()
 }
