@@ -166,6 +166,15 @@ func (s *screen) mode(ctx context.Context, kind string) (string, error) {
 // PlainError says what the last error means; empty if there is none.
 func (t task) PlainError() string { return plainError(t.ErrorClass, t.LastError) }
 
+// Why is the cause for which a person is asked, in words, where the sentence does not give it.
+func (t task) Why() string {
+	why := story.Cause(idemstore.Cause(t.Cause))
+	if strings.Contains(t.Message, why) {
+		return ""
+	}
+	return why
+}
+
 // Over reports that the last error is behind it: it is done all the same.
 func (t task) Over() bool { return t.Status == string(idemstore.Finished) }
 

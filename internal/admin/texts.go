@@ -41,6 +41,7 @@ const (
 	neverServed   = "No worker has served its kind in the last day, as far as can be seen."
 	notServed     = "No worker that serves its kind has been heard of for %s."
 	heldBack      = "The provider keeps failing: only one request now and then goes out, until one succeeds (its breaker is open)."
+	askedInVain   = "The provider was asked what became of it, and could not tell."
 	nothingSent   = "Nothing was sent: there was no connection to the provider."
 	tooMany       = "The provider takes no more requests for now; nothing was done."
 	letNothingIn  = "The provider let nothing in; nothing was done."

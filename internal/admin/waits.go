@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/settlemq/settle/idemstore"
@@ -71,6 +72,8 @@ func plainError(class, text string) string {
 	}
 	answer := answeredWith.FindStringSubmatch(text)
 	switch {
+	case class == "unknown" && strings.HasPrefix(text, "GET "): // a look-up
+		return askedInVain
 	case class != "not_sent":
 	case answer == nil:
 		return nothingSent

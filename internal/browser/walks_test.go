@@ -176,7 +176,7 @@ func (s *story) whatWasRefused(w *walk) {
 func (s *story) closesTheUnknown(w *walk) {
 	s.faults()
 	w.searches("18460")
-	w.tells("Not known yet whether it was charged", "Why it waits", "The provider is asked again by itself, in 5")
+	w.tells("Not known yet whether it was charged", "Why it waits", "The provider was asked what became of it, and could not tell.", "The provider is asked again by itself, in 5")
 	w.follows("Ask the provider now")
 	w.types("Why, for the history", "the customer is on the phone")
 	w.presses(kb.Enter)
