@@ -112,14 +112,15 @@ func (w *walk) points(among, words string) {
 	w.do("click on "+words, chromedp.Click("[data-walk]"))
 }
 
-// marks finds the one thing in sight whose words begin so. A person who finds none, or cannot tell two apart, is lost.
+// marks finds the one thing in sight whose words begin so. A person who finds none, or two that lead to different places, is
+// lost.
 func (w *walk) marks(among, words string) {
 	w.t.Helper()
 	found := eval[[]string](w.tab, fmt.Sprintf(`(() => {
 		document.querySelectorAll("[data-walk]").forEach(e => e.removeAttribute("data-walk"));
 		const found = [...document.querySelectorAll(%q)].filter(e => e.checkVisibility() && e.innerText.trim().startsWith(%q));
 		found[0]?.setAttribute("data-walk", "");
-		return found.map(e => e.innerText.trim());
+		return [...new Set(found.map(e => e.innerText.trim() + " " + (e.getAttribute("href") ?? "")))];
 	})()`, among, words))
 	if len(found) != 1 {
 		w.t.Fatalf("%s offers %q where somebody looks for %q:\n%s", w.path(), found, words, w.reads())
