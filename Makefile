@@ -13,7 +13,7 @@ JAEGER    := bin/jaeger
 JAEGERMOD := internal/tools/jaeger
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test pooler-test cloudevents-test browser-test night chain-test model matrix soak rules-test bench peers peers-test deploy-test
+.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test docs pooler-test cloudevents-test browser-test night chain-test model matrix soak rules-test bench peers peers-test deploy-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ matrix: $(if $(DATABASE_URL),,postgres) ## kill a worker at each point of a deli
 # Needs spin and a C compiler: apt-get install spin.
 model: ## check the model of the protocol with spin, and refute six wrong ones
 	internal/model/check.sh
+
+docs: ## write docs/configuration.md anew from the flags
+	$(GO) test -count=1 -run TestConfigurationReference ./cmd/settle -args -update
 
 fmt: ## format the code
 	gofmt -s -w .
