@@ -51,8 +51,8 @@ streams JOBS and EVENTS are made if they are missing, and then removed too. A ru
 			&cli.StringFlag{Name: "cpuprofile", Usage: "write a CPU profile of the run to this `FILE`"},
 			&cli.StringFlag{Name: "plot", Usage: "draw the medians to this `FILE`, an SVG"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object instead"},
-			plainFlag("database-url", "DATABASE_URL", "a server to use, a `URL` or keyword=value pairs; unset: one of its own"),
-			plainFlag("nats-url", "NATS_URL", "servers to use, one `URL` or several, separated by commas; unset: one of its own"),
+			secretFlag("database-url", "DATABASE_URL", "a server to use, a `URL` or keyword=value pairs; unset: one of its own"),
+			secretFlag("nats-url", "NATS_URL", "servers to use, one `URL` or several, separated by commas; unset: one of its own"),
 		}, natsFlags()[1:]...),
 		Action: action(0, 0, runBench),
 	}

@@ -109,12 +109,12 @@ func plainFlag(name string, v variable, usage string) *cli.StringFlag {
 }
 
 func databaseFlag() cli.Flag {
-	return plainFlag("database-url", "DATABASE_URL", "where Postgres is: a `URL` or keyword=value pairs; required")
+	return secretFlag("database-url", "DATABASE_URL", "where Postgres is: a `URL` or keyword=value pairs; required")
 }
 
 func natsFlags() []cli.Flag {
 	return []cli.Flag{
-		plainFlag("nats-url", "NATS_URL", "where NATS is: one `URL` or several, separated by commas; required"),
+		secretFlag("nats-url", "NATS_URL", "where NATS is: one `URL` or several, separated by commas; required"),
 		plainFlag("nats-creds", "NATS_CREDS", "credentials `FILE`"),
 		plainFlag("nats-ca", "NATS_CA", "`FILE` with the certificate authorities to trust"),
 		plainFlag("nats-cert", "NATS_CERT", "client certificate `FILE`; needs --nats-key"),

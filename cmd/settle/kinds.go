@@ -27,7 +27,7 @@ func kindsCommand() *cli.Command {
 		Description: "Takes the flags and variables of settle work that shape a kind, so that it prints what a worker with " +
 			"the same settings does. Where a database is named it also says which kinds are paused.",
 		Flags: append(kindFlags(), jsonFlag(),
-			plainFlag("database-url", "DATABASE_URL", "where Postgres is: a `URL` or keyword=value pairs; only to say what is paused")),
+			secretFlag("database-url", "DATABASE_URL", "where Postgres is: a `URL` or keyword=value pairs; only to say what is paused")),
 		Commands: append([]*cli.Command{kindsCheckCommand()}, ofKinds...),
 		Action:   action(0, 0, printKinds),
 	}

@@ -44,7 +44,7 @@ them first, touch no other row and leave theirs behind (NATS_URL is ignored). Se
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object per lab instead"},
 			&cli.StringFlag{Name: "sabotage", Usage: "break one `RULE` of the provider, to see checks fail: " + lab.IgnoreKeys, Validator: knownLabSabotage},
 			&cli.BoolFlag{Name: "logs", Usage: "print the workers' logs to standard error"},
-			plainFlag("database-url", "DATABASE_URL", "a migrated database to use, a `URL` or keyword=value pairs; unset: a server of its own"),
+			secretFlag("database-url", "DATABASE_URL", "a migrated database to use, a `URL` or keyword=value pairs; unset: a server of its own"),
 		},
 		Action: action(0, 1, runLab),
 	}

@@ -77,6 +77,7 @@ func root() *cli.Command {
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 	}
 	reportWrongUse(cmd)
+	readSecretFiles(cmd)
 	return cmd
 }
 

@@ -52,7 +52,7 @@ func waitFlags() []cli.Flag {
 	return []cli.Flag{
 		&waitFlag{Name: "wait", Usage: "wait for the result of each job, up to " + story.Short(defaultWait) + " or as long as --wait=`TIME` says",
 			HideDefault: true, Validator: upTo(longestWait)},
-		plainFlag("database-url", "DATABASE_URL", "with --wait: also look at the task in this Postgres (`URL`), where an answer is lost"),
+		secretFlag("database-url", "DATABASE_URL", "with --wait: also look at the task in this Postgres (`URL`), where an answer is lost"),
 	}
 }
 

@@ -51,7 +51,7 @@ func TestTheReferenceKnowsEveryVariable(t *testing.T) {
 	t.Parallel()
 	text := reference(root())
 	for variable, value := range documented {
-		row := regexp.MustCompile("(?m)^\\| `" + variable + "` \\|.*\\| `work`.*$").FindString(text)
+		row := regexp.MustCompile("(?m)^\\| `" + variable + "`[^|]*\\|.*\\| `work`.*$").FindString(text)
 		if row == "" || value != "" && !strings.Contains(row, strings.Trim(value, `"`)) {
 			t.Errorf("%s is not there with work and its default %s: %s", variable, value, row)
 		}
@@ -112,7 +112,7 @@ func settingOf(f cli.Flag) setting {
 		s.placeholder = doc.TypeName()
 	}
 	if variables := doc.GetEnvVars(); len(variables) > 0 {
-		s.variable = variables[0]
+		s.variable = strings.Join(variables, "`, `")
 	}
 	return s
 }
@@ -197,6 +197,11 @@ cannot be used ends the command with exit code 2 and one line that names flag an
 
 Durations are written as ` + "`500ms`, `30s`, `5m` or `24h`" + `. A flag that may be given several times takes a list with commas from its variable.
 
+**Secrets from files.** A variable that may hold a password or a token has a second one, with _FILE behind its name, that names a file with
+the value: ` + "`DATABASE_URL_FILE=/run/secrets/database-url`" + `. The file is read when the command starts; one line end behind the value does not
+count. To set both, and a file that cannot be read, is empty or has more than 64 KiB, is wrong use. Neither values nor the names of
+these files are shown in logs, errors and help. The kinds file takes secrets from files by ` + "`${file:PATH}`" + `.
+
 ## Settings with a variable
 
 `
@@ -209,6 +214,7 @@ const referenceMiddle = `
 | ` + "`OTEL_SDK_DISABLED`" + ` | true: no traces and no metrics are sent |
 | ` + "`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`" + ` | the collector, a URL; unset: nothing is sent |
 | ` + "`OTEL_EXPORTER_OTLP_PROTOCOL`, `…_TRACES_PROTOCOL`, `…_METRICS_PROTOCOL`" + ` | grpc (the default) or http/protobuf |
+| ` + "`OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_HEADERS_FILE`" + ` | what goes with every request to the collector, usually a token; a file as above |
 | ` + "`OTEL_TRACES_EXPORTER`" + ` | none: no traces |
 | ` + "`OTEL_METRICS_EXPORTER`" + ` | otlp: metrics are sent, too; /metrics is there in any case |
 | ` + "`OTEL_TRACES_SAMPLER`, `OTEL_TRACES_SAMPLER_ARG`" + ` | which traces are kept; see also SETTLE_TRACE_KEEP |

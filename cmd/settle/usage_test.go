@@ -54,7 +54,7 @@ func TestWorkHelpShowsEveryFlagWithVariableAndDefault(t *testing.T) {
 		t.Fatalf("exit %d", code)
 	}
 	for variable, value := range documented {
-		line := regexp.MustCompile(`(?m)^.*\[\$` + variable + `\]$`).FindString(help)
+		line := regexp.MustCompile(`(?m)^.*\[\$` + variable + `(, \$` + variable + `_FILE)?\]$`).FindString(help)
 		if line == "" {
 			t.Errorf("help does not show %s", variable)
 			continue

@@ -23,7 +23,7 @@ func limitFlags() []cli.Flag {
 	breaker.Validator = func(given string) error { _, err := parseBreaker(given); return err }
 	return []cli.Flag{
 		breaker,
-		stringFlag("alert-webhook", "`URL` that alerts are posted to as JSON; it is a secret and never shown whole", ""),
+		secretFlag("alert-webhook", variableOf("alert-webhook"), "`URL` that alerts are posted to as JSON; it is a secret and never shown whole"),
 		stringFlag("alert-subject", "NATS `SUBJECT` that alerts are published to as JSON", ""),
 	}
 }

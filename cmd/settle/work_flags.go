@@ -78,7 +78,7 @@ func kindFlags() []cli.Flag {
 		durationFlag("retry-after-max", "largest Retry-After of a provider that is obeyed", defaults.Policy.RetryAfterMax, anyPositive),
 		durationFlag("misconfigured-delay", "delay after 401, 403, 404, 405, redirects and TLS name errors",
 			defaults.Policy.MisconfiguredWait, anyPositive),
-		stringFlag("provider-url", "base `URL` of the provider; required to work", ""),
+		secretFlag("provider-url", variableOf("provider-url"), "base `URL` of the provider; required to work"),
 		durationFlag("provider-timeout", "time of one HTTP call; cut to the deadline", 10*time.Second, anyPositive),
 		boolFlag("provider-keyed", "whether the provider keeps idempotency keys", true),
 		durationFlag("provider-key-lifetime", "how long it keeps them", profile.KeyLifetime, anyPositive),
