@@ -33,7 +33,11 @@ type actParts struct {
 // newActs lets operators act from the screen as the commands do, with the settings of the same flags. Without a provider
 // there is nothing to act with: nil.
 func newActs(cmd *cli.Command, p actParts) (*admin.Acts, error) {
-	if cmd.String("provider-url") == "" && cmd.String(kindsFile) == "" {
+	f, err := readHandlerOptions(cmd).readKindsFile()
+	if err != nil {
+		return nil, err
+	}
+	if cmd.String("provider-url") == "" && len(f.Kinds) == 0 {
 		p.log.Warn("the screen only reads: operators can act once --provider-url is set", "variable", variableOf("provider-url").Key())
 		return nil, nil //nolint:nilnil // no acts
 	}
@@ -46,7 +50,7 @@ func newActs(cmd *cli.Command, p actParts) (*admin.Acts, error) {
 	if err != nil {
 		return nil, wrongUse("%w", err)
 	}
-	known, err := byName(defs)
+	known, err := byName(defs, config.Policy)
 	if err != nil {
 		return nil, err
 	}

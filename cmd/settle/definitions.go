@@ -18,37 +18,39 @@ type handlerOptions struct {
 	profile      consumer.Provider
 	createOrders bool
 
-	kindsFile string // with more kinds
+	kindsFile string          // with more kinds, and limits of single ones
+	base      consumer.Policy // of all kinds
 	policy    func(consumer.Policy) consumer.Policy
+	given     func(flag string) bool // by a flag or its variable; nil: none
 }
 
 // definitions are all kinds: those of this build and those of the file.
 func definitions(o handlerOptions) ([]consumer.Definition, error) {
-	api, err := o.client()
+	f, err := o.readKindsFile()
+	if err != nil {
+		return nil, err
+	}
+	builtIn, err := builtInKinds(o, f.BuiltIn)
+	if err != nil {
+		return nil, err
+	}
+	return withFile(builtIn, f, o)
+}
+
+// builtInKinds are the kinds of this build, with the limits of a file.
+func builtInKinds(o handlerOptions, limits limits) ([]consumer.Definition, error) {
+	api, err := handlers.NewClient(handlers.ClientOptions{URL: o.url, Timeout: o.timeout})
 	if err != nil { // only the provider's URL can be wrong here
 		return nil, wrongUse("--provider-url (%s): %w", variableOf("provider-url").Key(), err)
 	}
-	charge := o.charge()
-	charge.Receipts = true
-	return withFile([]consumer.Definition{
-		handlers.Charge(api, charge),
-		handlers.Report(api, o.report()),
-		handlers.Contact(handlers.ContactOptions{}),
-		handlers.Receipt(handlers.ReceiptOptions{}),
-		handlers.Import(handlers.ImportOptions{}),
-	}, o)
-}
-
-func (o handlerOptions) client() (*handlers.Client, error) {
-	return handlers.NewClient(handlers.ClientOptions{URL: o.url, Timeout: o.timeout})
-}
-
-func (o handlerOptions) charge() handlers.ChargeOptions {
-	return handlers.ChargeOptions{Provider: o.profile, CreateOrders: o.createOrders}
-}
-
-func (o handlerOptions) report() handlers.ReportOptions {
-	return handlers.ReportOptions{Provider: o.profile}
+	return []consumer.Definition{
+		handlers.Charge(api, handlers.ChargeOptions{Provider: limits.profile("payment.charge", o), Policy: limits.policy("payment.charge", o),
+			CreateOrders: o.createOrders, Receipts: true}),
+		handlers.Report(api, handlers.ReportOptions{Provider: limits.profile("report.create", o), Policy: limits.policy("report.create", o)}),
+		handlers.Contact(handlers.ContactOptions{Policy: limits.policy("contact.sync", o)}),
+		handlers.Receipt(handlers.ReceiptOptions{Policy: limits.policy("receipt.send", o)}),
+		handlers.Import(handlers.ImportOptions{Policy: limits.policy("contacts.import", o)}),
+	}, nil
 }
 
 // readHandlerOptions reads the part of kindFlags that shapes the handlers.
@@ -66,15 +68,17 @@ func readHandlerOptions(cmd *cli.Command) handlerOptions {
 		},
 		createOrders: cmd.Bool("create-orders"),
 		kindsFile:    cmd.String(kindsFile),
+		base:         policy(cmd),
 		policy:       flagsFirst(cmd),
+		given:        cmd.IsSet,
 	}
 }
 
-// byName gives definitions by the name of their kind.
-func byName(defs []consumer.Definition) (map[string]consumer.Definition, error) {
+// byName gives definitions by the name of their kind. base is the policy of all kinds.
+func byName(defs []consumer.Definition, base consumer.Policy) (map[string]consumer.Definition, error) {
 	known := map[string]consumer.Definition{}
 	for _, def := range defs {
-		d, err := consumer.Describe(def, consumer.Config{})
+		d, err := consumer.Describe(def, consumer.Config{Policy: base})
 		if err != nil {
 			return nil, err
 		}
@@ -85,7 +89,8 @@ func byName(defs []consumer.Definition) (map[string]consumer.Definition, error) 
 
 // chosenKinds are the kinds that --kind names, or all, with the settings of the flags.
 func chosenKinds(cmd *cli.Command, kinds func(handlerOptions) ([]consumer.Definition, error)) ([]consumer.Definition, error) {
-	defs, err := kinds(readHandlerOptions(cmd))
+	o := readHandlerOptions(cmd)
+	defs, err := kinds(o)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +98,7 @@ func chosenKinds(cmd *cli.Command, kinds func(handlerOptions) ([]consumer.Defini
 	if len(names) == 0 {
 		return defs, nil
 	}
-	known, err := byName(defs)
+	known, err := byName(defs, o.base)
 	if err != nil {
 		return nil, err
 	}

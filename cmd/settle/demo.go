@@ -90,7 +90,7 @@ func demoOptions(cmd *cli.Command) (o demo.Options, err error) {
 	if err != nil {
 		return o, err
 	}
-	o.Kinds, err = byName(defs)
+	o.Kinds, err = byName(defs, consumer.Policy{})
 	return o, err
 }
 
@@ -123,15 +123,13 @@ func demoWorkerCommand() *cli.Command {
 }
 
 func demoDefinitions(o handlerOptions) ([]consumer.Definition, error) {
-	api, err := o.client()
+	api, err := handlers.NewClient(handlers.ClientOptions{URL: o.url, Timeout: o.timeout})
 	if err != nil {
 		return nil, err
 	}
-	charge := o.charge()
-	charge.Receipts = true
 	return []consumer.Definition{
-		demo.Kind(handlers.Charge(api, charge)),
-		demo.Kind(handlers.Report(api, o.report())),
+		demo.Kind(handlers.Charge(api, handlers.ChargeOptions{Provider: o.profile, CreateOrders: o.createOrders, Receipts: true})),
+		demo.Kind(handlers.Report(api, handlers.ReportOptions{Provider: o.profile})),
 		handlers.Contact(handlers.ContactOptions{}),
 		handlers.Receipt(handlers.ReceiptOptions{}),
 	}, nil

@@ -35,6 +35,7 @@ func checkKinds(_ context.Context, cmd *cli.Command) error {
 		return wrongUse("%w", err)
 	}
 	f, problems := kindfile.Parse(path, text)
+	problems = append(problems, builtInProblems(f, handlerOptions{})...)
 	bad := badAmong(problems)
 	if bad == 0 && cmd.Bool("ready") {
 		var invalid *kindfile.InvalidError
@@ -50,7 +51,8 @@ func checkKinds(_ context.Context, cmd *cli.Command) error {
 		return notHeld("%s cannot be used: %d errors", path, bad)
 	}
 	if !cmd.Bool("json") {
-		fmt.Fprintf(cmd.Root().Writer, "%s can be used: %d kinds, %d warnings\n", path, len(f.Kinds), len(problems))
+		fmt.Fprintf(cmd.Root().Writer, "%s can be used: %d kinds, limits of %d built-in ones, %d warnings\n",
+			path, len(f.Kinds), len(f.BuiltIn), len(problems))
 	}
 	return nil
 }

@@ -26,6 +26,9 @@ func (o handlerOptions) readKindsFile() (*kindfile.File, error) {
 	if err != nil {
 		return nil, unusableKinds(err)
 	}
+	if problems := builtInProblems(f, o); len(problems) > 0 {
+		return nil, unusableKinds(&kindfile.InvalidError{Path: f.Path, Problems: problems})
+	}
 	return f, nil
 }
 
@@ -34,11 +37,15 @@ func unusableKinds(err error) error {
 }
 
 // fileDefinitions are the kinds of the file, and no others.
-func fileDefinitions(o handlerOptions) (defs []consumer.Definition, err error) {
+func fileDefinitions(o handlerOptions) ([]consumer.Definition, error) {
 	f, err := o.readKindsFile()
 	if err != nil {
 		return nil, err
 	}
+	return declaredKinds(f, o)
+}
+
+func declaredKinds(f *kindfile.File, o handlerOptions) (defs []consumer.Definition, err error) {
 	for _, k := range f.Kinds {
 		def, err := k.Definition(kindfile.Options{Policy: o.policy})
 		if err != nil {
@@ -50,20 +57,20 @@ func fileDefinitions(o handlerOptions) (defs []consumer.Definition, err error) {
 }
 
 // withFile adds the kinds of the file to those of the build. One of the same name takes the place.
-func withFile(builtIn []consumer.Definition, o handlerOptions) ([]consumer.Definition, error) {
-	declared, err := fileDefinitions(o)
+func withFile(builtIn []consumer.Definition, f *kindfile.File, o handlerOptions) ([]consumer.Definition, error) {
+	declared, err := declaredKinds(f, o)
 	if err != nil || len(declared) == 0 {
 		return builtIn, err
 	}
-	own, err := byName(declared)
+	own, err := byName(declared, o.base)
 	if err != nil {
 		return nil, unusableKinds(err)
 	}
 	var defs []consumer.Definition
 	for _, def := range builtIn {
-		d, err := consumer.Describe(def, consumer.Config{})
+		d, err := consumer.Describe(def, consumer.Config{Policy: o.base})
 		if err != nil {
-			return nil, err
+			return nil, unusableKinds(err) // the limits of the file do not fit together
 		}
 		if own[d.Name] == nil {
 			defs = append(defs, def)
@@ -76,7 +83,7 @@ func withFile(builtIn []consumer.Definition, o handlerOptions) ([]consumer.Defin
 // be called. What the file needs from variables and other files has to be there.
 func callingKinds(cmd *cli.Command, kinds func(handlerOptions) ([]consumer.Definition, error)) ([]consumer.Definition, error) {
 	o := readHandlerOptions(cmd)
-	if o.url == "" && o.kindsFile != "" {
+	if o.url == "" {
 		kinds = fileDefinitions
 	}
 	defs, err := chosenKinds(cmd, kinds)
@@ -98,12 +105,13 @@ func checkKindsFile(cmd *cli.Command) error {
 	return nil
 }
 
-// needProvider refuses a command that has no provider to call.
+// needProvider refuses a command that has no provider to call. A file that declares kinds names theirs.
 func needProvider(cmd *cli.Command) error {
-	if cmd.String(kindsFile) != "" {
-		return nil
+	f, err := readHandlerOptions(cmd).readKindsFile()
+	if err != nil || len(f.Kinds) > 0 {
+		return err
 	}
-	_, err := needed(cmd, "provider-url", variableOf("provider-url"))
+	_, err = needed(cmd, "provider-url", variableOf("provider-url"))
 	return err
 }
 
@@ -121,6 +129,7 @@ func flagsFirst(cmd *cli.Command) func(consumer.Policy) consumer.Policy {
 			"backoff-max":         func() { p.BackoffMax = 0 },
 			"retry-after-max":     func() { p.RetryAfterMax = 0 },
 			"misconfigured-delay": func() { p.MisconfiguredWait = 0 },
+			"retention":           func() { p.Retention = cmd.Duration("retention") }, // a zero is the kind's own default
 		} {
 			if cmd.IsSet(name) {
 				give()

@@ -96,7 +96,7 @@ func TestKindsCheckExitsWith3AndTellsAllLines(t *testing.T) {
 		t.Errorf("--json: exit %d, %s", code, out)
 	}
 	good := writeKinds(t, archiveKind)
-	if code, out, errOut := runSettle(t, nil, nil, "kinds", "check", good); code != exitDone || !strings.Contains(out, "can be used: 1 kinds") {
+	if code, out, errOut := runSettle(t, nil, nil, "kinds", "check", good); code != exitDone || !strings.Contains(out, "can be used: 1 kinds, limits of 0") {
 		t.Errorf("a sound file: exit %d, %s%s", code, out, errOut)
 	}
 	if code, out, _ := runSettle(t, nil, nil, "kinds", "check", "--ready", good); code != exitNotHeld || !strings.Contains(out, "ARCHIVE_URL is not set") {
@@ -144,5 +144,86 @@ func TestFlagsGoBeforeTheFileOfKinds(t *testing.T) {
 	}
 	if code, out, errOut := runSettle(t, env, nil, "kinds", "--json"); code != exitDone || strings.Count(out, `"kind":"report.create"`) != 1 || strings.Count(out, "\n") != 5 {
 		t.Errorf("exit %d, %s%s", code, out, errOut)
+	}
+}
+
+const builtInLimits = `settle: 1
+built_in:
+  payment.charge:
+    policy: {max_failures: 2, retention: 1000h, lease_policy: strict, deadline: 9s}
+    provider: {max_per_second: 50, keyed: false, absent_after: 1m}
+  contact.sync:
+    policy: {max_age: 2h}
+`
+
+// Flags go before variables, variables before the file, the file before the defaults, for each kind and each limit alone.
+func TestLimitsOfBuiltInKindsComeFromTheFile(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"SETTLE_KINDS_FILE": writeKinds(t, builtInLimits), "SETTLE_DEADLINE": "8s", "SETTLE_ABSENT_AFTER": "2m"}
+	code, out, errOut := runSettle(t, env, nil, "kinds", "--json", "--max-age", "3h")
+	kinds := map[string]kindObject{}
+	for line := range strings.Lines(out) {
+		var k kindObject
+		if err := json.Unmarshal([]byte(line), &k); err != nil {
+			t.Fatalf("%v in %s", err, line)
+		}
+		kinds[k.Kind] = k
+	}
+	if code != exitDone || len(kinds) != 5 {
+		t.Fatalf("exit %d, %s%s", code, out, errOut)
+	}
+	charge, report, contact := kinds["payment.charge"], kinds["report.create"], kinds["contact.sync"]
+	if p := charge.Policy; p.MaxFailures != 2 || p.Retention != "1000h" || p.Lease != leaseStrict || p.Deadline != "8s" || p.MaxAge != "3h" {
+		t.Errorf("charges: %+v", p)
+	}
+	if p := charge.Provider; p.MaxPerSecond != 50 || p.Keyed || p.AbsentAfter != "2m" || p.KeyLifetime != "24h" {
+		t.Errorf("charges: %+v", p)
+	}
+	if p := report.Policy; p.MaxFailures != 5 || p.Retention != "168h" || !report.Provider.Keyed {
+		t.Errorf("reports: %+v %+v", p, report.Provider)
+	}
+	if p := contact.Policy; p.MaxAge != "3h" {
+		t.Errorf("contacts: %+v", p)
+	}
+	if _, out, _ := runSettle(t, env, nil, "kinds", "--json", "--kind", "contact.sync"); !strings.Contains(out, `"max_age":"2h"`) {
+		t.Errorf("contacts without the flag: %s", out)
+	}
+	env["SETTLE_RETENTION"] = "24h"
+	if _, out, _ := runSettle(t, env, nil, "kinds", "--json", "--kind", "payment.charge"); !strings.Contains(out, `"retention":"24h"`) {
+		t.Errorf("charges with SETTLE_RETENTION: %s", out)
+	}
+}
+
+// A file that only has limits brings no provider.
+func TestAFileOfLimitsAloneStillNeedsAProvider(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/x", "NATS_URL": "nats://127.0.0.1:1", "SETTLE_KINDS_FILE": writeKinds(t, builtInLimits)}
+	for _, args := range [][]string{{"work"}, {"recover", "--reason", "so"}, {"tasks", "ask", "1", "--reason", "so"}} {
+		if code, _, errOut := runSettle(t, env, nil, args...); code != exitUsage || !strings.Contains(errOut, "--provider-url") {
+			t.Errorf("%v: exit %d, %s", args, code, errOut)
+		}
+	}
+}
+
+func TestWrongLimitsOfBuiltInKindsAreToldWithTheirLine(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ old, new, line, says string }{
+		"misspelt":     {"max_age", "max_aeg", "7", "did you mean max_age?"},
+		"no such kind": {"contact.sync", "contact.synk", "6", "has no such kind"},
+		"no provider":  {"    policy: {max_age: 2h}", "    provider: {max_in_flight: 2}", "7", "calls no provider"},
+		"of the file":  {"provider: {max_per", "provider: {url: http://h, max_per", "5", `unknown key "url"`},
+		"together":     {"max_age: 2h", "backoff_min: 2h", "6", "ackoff"},
+		"nothing":      {"    policy: {max_age: 2h}", "    policy: {}", "6", "nothing is changed"},
+		"too short":    {"deadline: 9s", "deadline: 9ms", "4", "at least 1s"},
+		"declared too": {"settle: 1\n", "settle: 1\n" + strings.Replace(strings.TrimPrefix(archiveKind, "settle: 1\n"), "archive.create", "payment.charge", 1), "24", "its limits belong there"},
+	} {
+		file := writeKinds(t, strings.Replace(builtInLimits, c.old, c.new, 1))
+		code, out, errOut := runSettle(t, nil, nil, "kinds", "check", file)
+		if code != exitNotHeld || !strings.Contains(out, file+":"+c.line+": ") || !strings.Contains(out, c.says) {
+			t.Errorf("%s: exit %d, no %q on line %s in %s%s", name, code, c.says, c.line, out, errOut)
+		}
+		if code, _, errOut := runSettle(t, nil, nil, "kinds", "--kinds", file); code != exitUsage || !strings.Contains(errOut, c.says) {
+			t.Errorf("%s: settle kinds: exit %d, %s", name, code, errOut)
+		}
 	}
 }

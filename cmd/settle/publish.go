@@ -100,7 +100,7 @@ func knownKinds(cmd *cli.Command) (map[string]consumer.Definition, error) {
 	if err != nil {
 		return nil, err
 	}
-	return byName(defs)
+	return byName(defs, consumer.Policy{})
 }
 
 // sizedKinds are the known kinds with the largest body that --max-body gives.

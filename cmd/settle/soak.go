@@ -58,7 +58,7 @@ func runSoak(ctx context.Context, cmd *cli.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	kinds, err := byName(defs)
+	kinds, err := byName(defs, handlerOptions{}.base)
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,7 @@ var documented = map[string]string{
 	"SETTLE_DRAIN_TIMEOUT":         "20s",
 	"SETTLE_EVENT_SOURCE":          `"/settle"`,
 	"SETTLE_EVENT_TYPE_PREFIX":     "",
+	"SETTLE_RETENTION":             "168h, of charges 720h",
 	"SETTLE_PROOF_RETENTION":       "0s",
 	"SETTLE_REPLAY_HORIZON":        "72h",
 	"SETTLE_RECOVER_EVERY":         "15s",

@@ -6,6 +6,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/settlemq/settle/consumer"
+	"github.com/settlemq/settle/handlers"
 	"github.com/settlemq/settle/internal/story"
 )
 
@@ -78,6 +79,7 @@ func kindFlags() []cli.Flag {
 		durationFlag("retry-after-max", "largest Retry-After of a provider that is obeyed", defaults.Policy.RetryAfterMax, anyPositive),
 		durationFlag("misconfigured-delay", "delay after 401, 403, 404, 405, redirects and TLS name errors",
 			defaults.Policy.MisconfiguredWait, anyPositive),
+		retentionFlag(),
 		secretFlag("provider-url", variableOf("provider-url"), "base `URL` of the provider; required to work"),
 		durationFlag("provider-timeout", "time of one HTTP call; cut to the deadline", 10*time.Second, anyPositive),
 		boolFlag("provider-keyed", "whether the provider keeps idempotency keys", true),
@@ -89,6 +91,13 @@ func kindFlags() []cli.Flag {
 		countFlag("provider-max-in-flight", "`CALLS` to the provider at once, of all workers together; 0: no cap", 0, 0),
 		boolFlag("create-orders", "create unknown orders as pending (demo and labs)", false),
 	}
+}
+
+func retentionFlag() cli.Flag {
+	f := durationFlag("retention", "age at which payload, result and answer of a final task may be archived, of every kind",
+		defaults.Policy.Retention, anyPositive)
+	f.DefaultText += ", of charges " + story.Short(handlers.DefaultChargeRetention)
+	return f
 }
 
 func kindFlag() cli.Flag {
@@ -121,6 +130,7 @@ func policy(cmd *cli.Command) consumer.Policy {
 		BackoffMax:        cmd.Duration("backoff-max"),
 		RetryAfterMax:     cmd.Duration("retry-after-max"),
 		MisconfiguredWait: cmd.Duration("misconfigured-delay"),
+		Retention:         cmd.Duration("retention"),
 	}
 	switch cmd.String("lease-policy") {
 	case leaseStrict:

@@ -18,8 +18,9 @@ const Format = 1
 // File is a file that can be used.
 type File struct {
 	Path     string
-	Kinds    []*Kind   // in the file's order; at least one
-	Warnings []Problem // by line
+	Kinds    []*Kind           // in the file's order
+	BuiltIn  map[string]Limits // of kinds that come with the program
+	Warnings []Problem         // by line
 }
 
 // Kind is a declared kind.
@@ -103,11 +104,12 @@ func Parse(path string, text []byte) (*File, []Problem) {
 	if root := r.document(text); root != nil {
 		r.file(root, f)
 	}
-	if len(f.Kinds) == 0 && len(errorsAmong(r.problems)) == 0 {
-		r.problems = append(r.problems, Problem{Text: "the file declares no kind"})
+	if len(f.Kinds)+len(f.BuiltIn) == 0 && len(errorsAmong(r.problems)) == 0 {
+		r.problems = append(r.problems, Problem{Text: "the file declares no kind, and no limits of built-in ones"})
 	}
 	if len(errorsAmong(r.problems)) == 0 {
 		r.checkPrefixes(f)
+		r.checkBuiltIn(f)
 	}
 	sortProblems(r.problems)
 	for _, p := range r.problems {
@@ -132,7 +134,8 @@ func (r *reader) file(n *yaml.Node, f *File) {
 				f.Kinds = append(f.Kinds, r.declaration(p, filepath.Dir(f.Path)))
 			}
 		},
-	}, "settle", "kinds")
+		"built_in": func(n *yaml.Node) { r.builtIn(n, f) },
+	}, "settle")
 }
 
 var kindName = regexp.MustCompile(`^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$`)
@@ -153,7 +156,7 @@ func (r *reader) declaration(p pair, folder string) *Kind {
 	keep := func(name string) func(*yaml.Node) { return func(n *yaml.Node) { later[name] = n } }
 	r.object(p.value, "kind", fields{
 		"contract": func(n *yaml.Node) { r.contract(n, k) },
-		"policy":   func(n *yaml.Node) { r.policy(n, k) },
+		"policy":   func(n *yaml.Node) { r.policy(n, &k.policy) },
 		"provider": func(n *yaml.Node) { r.providerProfile(n, k) },
 		"content":  func(n *yaml.Node) { r.content(n, k) },
 		"job":      func(*yaml.Node) {},

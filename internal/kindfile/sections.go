@@ -36,8 +36,7 @@ func (r *reader) contract(n *yaml.Node, k *Kind) {
 	}, "effect")
 }
 
-func (r *reader) policy(n *yaml.Node, k *Kind) {
-	p := &k.policy
+func (r *reader) policy(n *yaml.Node, p *consumer.Policy) {
 	r.object(n, "policy", fields{
 		"lease_policy": func(n *yaml.Node) {
 			switch r.text(n, "policy.lease_policy") {
