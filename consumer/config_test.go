@@ -120,7 +120,7 @@ func TestRunRefusesAForeignPrefix(t *testing.T) {
 func TestRunRefusesAnotherSchema(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.exec(`update settle.schema_version set version = version + 1`)
+	b.exec(`update settle.schema_version set version = version + 1, usable_from = version + 1`)
 	e, err := New(b.pool, b.js, b.conf, b.kind)
 	if err != nil {
 		t.Fatal(err)

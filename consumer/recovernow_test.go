@@ -216,7 +216,7 @@ func TestRecoverRefuses(t *testing.T) {
 	if after := b.rows(); after != before {
 		t.Errorf("the rows were\n%s\nand are\n%s", before, after)
 	}
-	b.exec(`update settle.schema_version set version = version + 1`)
+	b.exec(`update settle.schema_version set version = version + 1, usable_from = version + 1`)
 	_, err := b.recover(byHand)
 	says(t, "another schema", err, "newer build")
 }

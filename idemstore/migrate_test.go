@@ -82,11 +82,38 @@ func TestMigrateAtTheSameTime(t *testing.T) {
 	}
 }
 
+// A transaction that writes to the tasks keeps a migration waiting. Other writers do not wait for both of them.
+func TestMigrateGivesWritersWay(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	f := b.performing(t, "order_1")
+	slow, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Rollback(t.Context()) //nolint:errcheck // done by then
+	if _, err := slow.Exec(t.Context(), `update settle.tasks set duplicates = 1 where id = $1`, f.TaskID); err != nil {
+		t.Fatal(err)
+	}
+	migrated := async(func() (bool, error) { return true, b.migrate(t) })
+	waiting := `select exists (select from pg_locks l join pg_database d on d.oid = l.database
+		where d.datname = current_database() and l.relation = 'settle.tasks'::regclass and not l.granted)`
+	for !query[bool](t, b.pool, waiting) { //nolint:revive // the server is asked each time
+	}
+	b.performing(t, "order_2") // comes behind the migration, and not behind the slow transaction
+	if err := slow.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-migrated; r.err != nil {
+		t.Error(r.err)
+	}
+}
+
 // A build never runs its script over the schema of a newer one.
 func TestMigrateRefusesNewerVersion(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.exec(t, `update settle.schema_version set version = $1`, settle.SchemaVersion+1)
+	b.exec(t, `update settle.schema_version set version = $1, usable_from = $1`, settle.SchemaVersion+1)
 	b.exec(t, `drop table settle.key_prefixes`) // the script would make it again
 	if err := b.migrate(t); !errors.Is(err, idemstore.ErrSchema) || !strings.Contains(err.Error(), "newer build") {
 		t.Errorf("%v, want ErrSchema and what to do", err)
@@ -99,6 +126,26 @@ func TestMigrateRefusesNewerVersion(t *testing.T) {
 	}
 }
 
+// A newer build that only added things leaves workers of this one at work, and lets more of them start. Their migrate
+// still does not touch what it does not know.
+func TestAnOlderBuildGoesOnAfterANewerOneHasExpanded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	f := b.performing(t, "order_1")
+	b.exec(t, `update settle.schema_version set version = $1`, settle.SchemaVersion+1)
+	b.exec(t, `alter table settle.tasks add column added text; alter table settle.outbox add column added int not null default 0`)
+	if err := b.CheckSchema(t.Context()); err != nil {
+		t.Errorf("a worker of this build does not start: %v", err)
+	}
+	if task := b.task(t, f.TaskID); task.Key != "order_1" {
+		t.Errorf("the task is %+v", task)
+	}
+	b.performing(t, "order_2")
+	if err := b.migrate(t); !errors.Is(err, idemstore.ErrSchema) {
+		t.Errorf("migrate of the older build: %v, want ErrSchema", err)
+	}
+}
+
 // A worker that finds no schema, or an old one, says what to run.
 func TestCheckSchema(t *testing.T) {
 	t.Parallel()
@@ -106,7 +153,7 @@ func TestCheckSchema(t *testing.T) {
 		"no schema":       `drop schema settle cascade`,
 		"no version":      `drop table settle.schema_version`,
 		"no version line": `delete from settle.schema_version`,
-		"an older one":    `update settle.schema_version set version = version - 1`,
+		"an older one":    `update settle.schema_version set version = version - 1, usable_from = 0`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -542,4 +542,4 @@ const events = `/* settle:events */
 select at, actor, attempt, coalesce(old_status, ''), coalesce(new_status, ''), reason, coalesce(external_id, ''), trace_id
 from settle.task_events where task_id = $1 order by id`
 
-const schemaVersion = `/* settle:schema-version */ select version from settle.schema_version`
+const schemaVersion = `/* settle:schema-version */ select version, usable_from from settle.schema_version`

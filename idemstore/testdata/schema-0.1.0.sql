@@ -9,11 +9,15 @@
 
 create schema if not exists settle;
 
--- One row. A worker refuses to start on another version and says what to run.
+-- One row. A worker refuses to start on an older version and says what to run. On a newer one it starts as long as that
+-- only added things (expand); the release that takes something away raises usable_from (contract), which leaves older
+-- workers out. So a deploy migrates first, and both generations work until the old one is gone.
 create table if not exists settle.schema_version (
-  only_row   boolean primary key default true check (only_row),
-  version    int not null,
-  applied_at timestamptz not null default clock_timestamp()
+  only_row    boolean primary key default true check (only_row),
+  version     int not null,
+  usable_from int not null default 1, -- the oldest version whose builds work on this schema
+  applied_at  timestamptz not null default clock_timestamp(),
+  constraint schema_version_order check (usable_from <= version)
 );
 
 -- A task is one business key of one kind, for ever: the row is the memory that makes a repeat harmless.
@@ -490,6 +494,6 @@ create index if not exists charges_of_key on provider.charges (idempotency_key) 
 
 -- ---------------------------------------------------------------------------------------------------
 
-insert into settle.schema_version (version) values (1)
-on conflict (only_row) do update set version = excluded.version, applied_at = clock_timestamp()
+insert into settle.schema_version (version, usable_from) values (1, 1)
+on conflict (only_row) do update set version = excluded.version, usable_from = excluded.usable_from, applied_at = clock_timestamp()
 where settle.schema_version.version < excluded.version;
