@@ -91,14 +91,14 @@ func TestMigrateGivesWritersWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer slow.Rollback(t.Context()) //nolint:errcheck // done by then
+	defer slow.Rollback(t.Context())
 	if _, err := slow.Exec(t.Context(), `update settle.tasks set duplicates = 1 where id = $1`, f.TaskID); err != nil {
 		t.Fatal(err)
 	}
 	migrated := async(func() (bool, error) { return true, b.migrate(t) })
 	waiting := `select exists (select from pg_locks l join pg_database d on d.oid = l.database
 		where d.datname = current_database() and l.relation = 'settle.tasks'::regclass and not l.granted)`
-	for !query[bool](t, b.pool, waiting) { //nolint:revive // the server is asked each time
+	for !query[bool](t, b.pool, waiting) {
 	}
 	b.performing(t, "order_2") // comes behind the migration, and not behind the slow transaction
 	if err := slow.Commit(t.Context()); err != nil {
