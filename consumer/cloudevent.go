@@ -214,7 +214,7 @@ func (e *cloudEvent) forward(kind string, h nats.Header) *nats.Msg {
 	if e.structured && headers(h).Get(headerContentType) == "" {
 		m.Header.Set(headerContentType, structuredJSON)
 	}
-	if parent := e.attributes[headerTraceparent]; headers(h).Get(headerTraceparent) == "" && spanContextOf(parent).IsValid() {
+	if parent := knownTrace(e.attributes[headerTraceparent]); parent != "" && headers(h).Get(headerTraceparent) == "" {
 		m.Header.Set(headerTraceparent, parent)
 	}
 	m.Header.Set(headerMessageID, "event-"+digest(e.attributes["source"], e.attributes["id"], kind, string(e.body)))

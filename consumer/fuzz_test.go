@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/nats-io/nats.go"
 )
 
 func FuzzParse(f *testing.F) {
@@ -183,6 +185,41 @@ func FuzzCleanJSON(f *testing.F) {
 		}
 		if again, altered := cleanJSON(out, 4096); altered {
 			t.Fatalf("%q, cleaned again, became %q", out, again)
+		}
+	})
+}
+
+// Headers are what any publisher writes. An answer goes only below the two prefixes, to a plain subject; a trace context is
+// a valid one or none; and neither depends on how the names are spelt.
+func FuzzHeaders(f *testing.F) {
+	for _, reply := range []string{"", "_INBOX.a.b", "settle.reply.shop7", "$JS.API.STREAM.DELETE.JOBS", "_INBOX.", "_INBOX.a..b", "_INBOX.*", "_INBOX.a\r\nPUB jobs.x 0",
+		"settle.reply.>", "jobs.payment.charge", "_INBOX." + strings.Repeat("x", 300)} {
+		f.Add(headerReply, reply, headerTraceparent, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	}
+	f.Add("settle-reply", "_INBOX.a", "Traceparent", "00-00000000000000000000000000000000-00f067aa0ba902b7-01")
+	f.Add("SETTLE-REPLY", "_INBOX.\u00e9", "ce-traceparent", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\x00")
+	f.Add(headerReply, "", headerTraceparent, "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-\x00\xff")
+	f.Add(headerReply, "", headerTraceparent, "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-"+strings.Repeat("x", 4000))
+	f.Fuzz(func(t *testing.T, replyName, reply, traceName, trace string) {
+		h := nats.Header{replyName: {reply}, traceName: {trace}}
+		to := replySubject(h)
+		if to != "" && (len(to) > maxReply || !isPrintable(to) || strings.ContainsAny(to, " *>") || strings.Contains(to, "..") || strings.HasSuffix(to, ".") ||
+			!strings.HasPrefix(to, "_INBOX.") && !strings.HasPrefix(to, "settle.reply.")) {
+			t.Fatalf("an answer would go to %q", to)
+		}
+		if to != "" && ignoresReply(h) {
+			t.Fatalf("%q is used and ignored", to)
+		}
+		origin := originTrace(h)
+		if origin != "" && (len(origin) != 55 || !isPrintable(origin) || !spanContextOf(origin).IsValid()) {
+			t.Fatalf("the trace context %q", origin)
+		}
+		if strings.EqualFold(replyName, headerReply) && !strings.EqualFold(traceName, replyName) && to != usableReply(reply) {
+			t.Fatalf("%q: %q became %q", replyName, reply, to)
+		}
+		_, _, err := eventHeaders(h)
+		if _, ok := errors.AsType[*refusalError](err); err != nil && !ok && !errors.Is(err, errNoEvent) {
+			t.Fatalf("error %T: %v", err, err)
 		}
 	})
 }

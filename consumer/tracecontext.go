@@ -87,12 +87,19 @@ func traceparent(ctx context.Context) string {
 }
 
 // originTrace is the publisher's trace context, if it is a valid one.
-func originTrace(h nats.Header) string {
-	parent := tracing{headers(h)}.Get(headerTraceparent)
+func originTrace(h nats.Header) string { return knownTrace(tracing{headers(h)}.Get(headerTraceparent)) }
+
+// traceparentLength is that of all that the first version of the standard knows.
+const traceparentLength = 55
+
+// knownTrace is what is kept of a traceparent: nothing of one that is not valid. Later versions of the standard may append to
+// it whatever they like, and whoever publishes may claim to be one: that part is as long as a header, and no column takes a
+// NUL.
+func knownTrace(parent string) string {
 	if parent == "" || !spanContextOf(parent).IsValid() {
 		return ""
 	}
-	return parent
+	return parent[:min(len(parent), traceparentLength)]
 }
 
 // outcomeTrace is the trace context that an attempt leaves on its row with its outcome. A span may be recorded without
