@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/settlemq/settle/handlers"
 )
 
 // A file of any bytes is read or refused with its problems, and what is read can be described.
@@ -75,6 +77,38 @@ func FuzzExpand(f *testing.F) {
 		}
 		if len(req.Path) != 3 || len(req.Query) != 1 || len(req.Header) != 1 || strings.ContainsFunc(req.Header.Get("X-Shop"), unicode.IsControl) {
 			t.Errorf("%q %v %v", req.Path, req.Query, req.Header)
+		}
+	})
+}
+
+// Whatever a provider answers, an effect of a declared kind has a result that is JSON and an id that can be used, or it did
+// not happen for all that is known; and "absent" is never what no rule says.
+func FuzzAnswer(f *testing.F) {
+	f.Add(201, `{"id":"inv_1"}`, true)
+	f.Add(201, `{"id":{"id":"inv_1"}}`, true)
+	f.Add(201, `{"id":"..","error":"not_found"}`, true)
+	f.Add(404, `{"error":"not_found"}`, true)
+	f.Add(404, `<html>not_found`, true)
+	f.Add(404, `{"error":"not_found"}`, false)
+	f.Add(200, `[1e999, {"id": null}]`, true)
+	f.Fuzz(func(t *testing.T, status int, text string, whole bool) {
+		d := declaredKind{Kind: parseSound(t)}
+		said := reply{status: status, whole: whole}
+		if body, err := decodeJSON([]byte(text)); err == nil && whole {
+			said.body, said.isJSON = body, true
+		}
+		for i := range d.send.answers {
+			r, err := d.effect(&d.send.answers[i], said)
+			if err == nil && (!json.Valid(r.raw) || !handlers.UsableID(d.idOf(r))) {
+				t.Errorf("%q becomes the result %s", text, r.raw)
+			}
+			if told := d.whatIsTold(&d.send.answers[i], said); told.raw != nil && !json.Valid(told.raw) {
+				t.Errorf("%q tells %s", text, told.raw)
+			}
+		}
+		rule, err := match(d.lookUp.answers, said)
+		if err == nil && rule != nil && rule.means == absent && (!said.isJSON || status != 404) {
+			t.Errorf("%d %q counts as absent", status, text)
 		}
 	})
 }
