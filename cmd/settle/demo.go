@@ -18,7 +18,7 @@ import (
 	"github.com/settlemq/settle/internal/demo"
 )
 
-func init() { optional = append(optional, demoCommand(), demoWorkerCommand()) }
+func init() { optional = append(optional, demoCommand, demoWorkerCommand) }
 
 const defaultDemoJobs = 60
 

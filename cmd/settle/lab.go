@@ -20,7 +20,7 @@ import (
 	"github.com/settlemq/settle/internal/lab"
 )
 
-func init() { optional = append(optional, labCommand(), labWorkerCommand()) }
+func init() { optional = append(optional, labCommand, labWorkerCommand) }
 
 // allLabs is the name that stands for all labs.
 const allLabs = "all"

@@ -57,8 +57,8 @@ func untilSignal(parent context.Context) (context.Context, func()) {
 	}
 }
 
-// optional holds the commands of files that a build tag may leave out; those files add to it in init.
-var optional []*cli.Command
+// optional makes the commands of files that a build tag may leave out; those files add to it in init.
+var optional []func() *cli.Command
 
 func root() *cli.Command {
 	cmd := &cli.Command{
@@ -66,15 +66,18 @@ func root() *cli.Command {
 		Usage:   "one business key, at most one effect at a provider that keeps keys, whatever crashes",
 		Version: build.Read().Version,
 		Suggest: true,
-		Commands: append([]*cli.Command{
+		Commands: []*cli.Command{
 			workCommand(), publishCommand(), cloudEventsCommand(), tasksCommand(), recoverCommand(), driftCommand(), doctorCommand(), refusalsCommand(), archiveCommand(),
 			adminCommand(), outboxCommand(), kindsCommand(), pauseCommand(), resumeCommand(), alertsCommand(),
 			migrateCommand(), providerCommand(), benchCommand(), healthCommand(), versionCommand(),
-		}, optional...),
+		},
 		Flags:  []cli.Flag{kindsFileFlag()},
 		Action: chooseSubcommand,
 		// Errors are printed and turned into an exit code in one place, run.
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
+	}
+	for _, command := range optional {
+		cmd.Commands = append(cmd.Commands, command())
 	}
 	reportWrongUse(cmd)
 	readSecretFiles(cmd)

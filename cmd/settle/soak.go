@@ -17,7 +17,7 @@ import (
 	"github.com/settlemq/settle/internal/soak"
 )
 
-func init() { optional = append(optional, soakCommand()) }
+func init() { optional = append(optional, soakCommand) }
 
 func soakCommand() *cli.Command {
 	return &cli.Command{
