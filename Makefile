@@ -9,11 +9,13 @@ LINTER    := bin/golangci-lint
 LINTMOD   := internal/tools/golangci-lint
 PROMTOOL  := bin/promtool
 PROMMOD   := internal/tools/promtool
+VULNCHECK := bin/govulncheck
+VULNMOD   := internal/tools/govulncheck
 JAEGER    := bin/jaeger
 JAEGERMOD := internal/tools/jaeger
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test docs pooler-test cloudevents-test browser-test night chain-test model matrix soak rules-test bench peers peers-test deploy-test
+.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test docs pooler-test cloudevents-test browser-test night chain-test model matrix soak rules-test bench peers peers-test deploy-test licences vulncheck
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -120,9 +122,18 @@ tidy: ## tidy every go.mod
 	$(GO) -C internal/peers mod tidy
 	$(GO) -C internal/deploy mod tidy
 	$(GO) -C $(LINTMOD) mod tidy
+	$(GO) -C $(VULNMOD) mod tidy
 
 fuzz: ## run each fuzz target for FUZZTIME (10s)
 	GO='$(GO)' internal/tools/fuzz.sh $(FUZZTIME)
+
+licences: ## list the licences of what the program is built of in docs/licences.md, and collect their texts in bin/licences
+	$(GO) test -count=1 -run TestTheLicencesOfTheProgram . -update-licences
+
+# Not part of make check: it needs https://vuln.go.dev (or GOVULNDB=URL, which may be file:///…), and what that says changes
+# from day to day without a change of ours.
+vulncheck: $(VULNCHECK) ## look for known vulnerabilities that the program reaches (needs the Go vulnerability database)
+	internal/tools/vulncheck.sh ./cmd/settle ./consumer/... ./handlers/... ./idemstore/...
 
 build: ## build bin/settle
 	$(GO) build -trimpath -o bin/settle ./cmd/settle
@@ -140,6 +151,10 @@ postgres:
 $(LINTER): $(LINTMOD)/go.mod $(LINTMOD)/go.sum
 	@echo "building golangci-lint; the first time takes some minutes" >&2
 	$(GO) -C $(LINTMOD) build -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+$(VULNCHECK): $(VULNMOD)/go.mod $(VULNMOD)/go.sum
+	$(GO) -C $(VULNMOD) build -o $(CURDIR)/$@ golang.org/x/vuln/cmd/govulncheck
 	@touch $@
 
 $(PROMTOOL): $(PROMMOD)/go.mod $(PROMMOD)/go.sum
