@@ -83,7 +83,11 @@ func withFile(builtIn []consumer.Definition, f *kindfile.File, o handlerOptions)
 // be called. What the file needs from variables and other files has to be there.
 func callingKinds(cmd *cli.Command, kinds func(handlerOptions) ([]consumer.Definition, error)) ([]consumer.Definition, error) {
 	o := readHandlerOptions(cmd)
-	if o.url == "" {
+	f, err := o.readKindsFile()
+	if err != nil {
+		return nil, err
+	}
+	if o.url == "" && len(f.Kinds) > 0 {
 		kinds = fileDefinitions
 	}
 	defs, err := chosenKinds(cmd, kinds)
