@@ -55,6 +55,7 @@ const (
 	UseGuard     Use = "kinds of events"   // with an order guard
 	UsePrefix    Use = "kinds with prefix" // plain provider keys
 	UseCap       Use = "capped kinds"      // that share a provider's cap
+	UseCharts    Use = "charts"            // of the support screen, for which workers count
 	UseOperators Use = "operators"         // commands of people, and no worker
 )
 
@@ -132,6 +133,7 @@ with tables as (
   ('steps', '{select,insert}', '` + string(UseSteps) + `'), ('entities', '{select,insert,update}', '` + string(UseGuard) + `'),
   ('key_prefixes', '{select,insert,update}', '` + string(UsePrefix) + `'),
   ('workers', '{select,insert,update,delete}', '` + string(UseCap) + `'),
+  ('tallies', '{select,insert,update,delete}', '` + string(UseCharts) + `'),
   ('task_refs', '{select}', '` + string(UseOperators) + `'), ('refusals', '{update}', '` + string(UseOperators) + `'),
   ('steps', '{select}', '` + string(UseOperators) + `'), ('controls', '{insert}', '` + string(UseOperators) + `')
 )

@@ -22,7 +22,7 @@ const leastGrants = `grant usage on schema settle, shop to %[1]s; grant select, 
 	grant select, insert on settle.task_events, settle.refusals to %[1]s;
 	grant select, insert, update on settle.tasks, settle.alerts, settle.key_prefixes to %[1]s;
 	grant select, insert on settle.steps to %[1]s;
-	grant select, insert, update, delete on settle.outbox, settle.workers to %[1]s;`
+	grant select, insert, update, delete on settle.outbox, settle.workers, settle.tallies to %[1]s;`
 
 // What no check asks for, no statement of a worker needs: a job is done and published on, another one refused, people are
 // told, and nothing fails for want of a privilege. What people's commands need is no matter of a worker.

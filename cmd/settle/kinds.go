@@ -18,19 +18,23 @@ import (
 )
 
 // ofKinds are commands below kinds of files that a build tag may leave out.
-var ofKinds []*cli.Command
+var ofKinds []func() *cli.Command
 
 func kindsCommand() *cli.Command {
-	return &cli.Command{
+	cmd := &cli.Command{
 		Name:  "kinds",
 		Usage: "print what each kind of job promises, and its limits",
 		Description: "Takes the flags and variables of settle work that shape a kind, so that it prints what a worker with " +
 			"the same settings does. Where a database is named it also says which kinds are paused.",
 		Flags: append(kindFlags(), jsonFlag(),
 			secretFlag("database-url", "DATABASE_URL", "where Postgres is: a `URL` or keyword=value pairs; only to say what is paused")),
-		Commands: append([]*cli.Command{kindsCheckCommand()}, ofKinds...),
+		Commands: []*cli.Command{kindsCheckCommand()},
 		Action:   action(0, 0, printKinds),
 	}
+	for _, command := range ofKinds {
+		cmd.Commands = append(cmd.Commands, command())
+	}
+	return cmd
 }
 
 func printKinds(ctx context.Context, cmd *cli.Command) error {

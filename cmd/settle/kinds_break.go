@@ -25,8 +25,8 @@ import (
 )
 
 func init() {
-	ofKinds = append(ofKinds, kindsBreakCommand())
-	optional = append(optional, breakWorkerCommand())
+	ofKinds = append(ofKinds, kindsBreakCommand)
+	optional = append(optional, breakWorkerCommand)
 }
 
 func kindsBreakCommand() *cli.Command {

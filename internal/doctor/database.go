@@ -142,6 +142,9 @@ func schemaChecks() []check {
 			func(f *Facts) []Finding { return lacking(f, "constraint", everybody, declareAgain) }},
 		{"privilege-missing", Error, needsDatabase, false, "privileges of the user on the tables of settle that a worker with these kinds uses",
 			"jobs are claimed and cannot be saved, or the other way round", func(f *Facts) []Finding { return lacking(f, "privilege", f.usedByWorkers, grant) }},
+		{"privilege-of-charts", Warning, needsDatabase, false, "privileges of the user to add what a worker counts for the charts of the support screen",
+			"the screen shows nothing of what these workers come to, and says that no worker serves their kinds; jobs do not mind",
+			func(f *Facts) []Finding { return lacking(f, "privilege", usedByCharts, grant) }},
 		{"privilege-of-operators", Warning, needsDatabase, true, "privileges of the user that commands of operators use, and workers do not",
 			"settle pause, refusals republish or tasks show fail with this user; workers do not mind", func(f *Facts) []Finding {
 				return lacking(f, "privilege", usedByOperators, grant)
@@ -166,6 +169,8 @@ func lacking(f *Facts, what string, concerns func(idemstore.Use) bool, fix func(
 
 func everybody(idemstore.Use) bool { return true }
 
+func usedByCharts(u idemstore.Use) bool { return u == idemstore.UseCharts }
+
 func usedByOperators(u idemstore.Use) bool { return u == idemstore.UseOperators }
 
 // usedByWorkers reports whether a worker with these kinds runs the statements of a use.
@@ -182,7 +187,7 @@ func (f *Facts) usedByWorkers(u idemstore.Use) bool {
 			return k.Provider.KeyPrefix != ""
 		case idemstore.UseCap:
 			return k.Provider.MaxPerSecond > 0 || k.Provider.MaxInFlight > 0
-		case idemstore.UseOperators:
+		case idemstore.UseCharts, idemstore.UseOperators:
 		}
 		return false
 	})

@@ -81,6 +81,9 @@ var sick = map[string]func(*Facts){
 	"privilege-missing": func(f *Facts) {
 		f.Database.Lacks = []idemstore.Lack{{What: "privilege", Name: "insert", On: "settle.tasks"}}
 	},
+	"privilege-of-charts": func(f *Facts) {
+		f.Database.Lacks = []idemstore.Lack{{What: "privilege", Name: "update", On: "settle.refusals", Use: idemstore.UseCharts}}
+	},
 	"privilege-of-operators": func(f *Facts) {
 		f.Database.Lacks = []idemstore.Lack{{What: "privilege", Name: "update", On: "settle.refusals", Use: idemstore.UseOperators}}
 	},
