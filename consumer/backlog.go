@@ -10,6 +10,20 @@ import (
 	"github.com/settlemq/settle/idemstore"
 )
 
+// Undelivered counts the jobs of each of these kinds that wait in the stream and were given to no worker yet. It takes one
+// round trip per kind, and only looks. Without the stream JOBS it returns an error that wraps jetstream.ErrStreamNotFound.
+func Undelivered(ctx context.Context, js jetstream.JetStream, kinds ...string) (map[string]uint64, error) {
+	stream, err := js.Stream(ctx, jobStream)
+	if err != nil {
+		return nil, fmt.Errorf("look at stream %s: %w", jobStream, err)
+	}
+	n, err := undelivered(ctx, stream, kinds)
+	if err != nil {
+		return nil, fmt.Errorf("look at consumers of stream %s: %w", jobStream, err)
+	}
+	return n, nil
+}
+
 // ExportBacklog shows, until ctx ends, what workers show of Postgres and JetStream: settle_backlog, settle_tasks,
 // settle_oldest_seconds, settle_outbox_* and settle_unrouted_messages, of the kinds that are named. It is for a process that
 // runs where no worker may: whoever starts workers when there is work has to see it before one runs.

@@ -35,6 +35,9 @@ func TestTheBacklogIsSeenWithoutAWorker(t *testing.T) {
 		t.Errorf("is shown after the end: %v", s)
 	}
 
+	if n, err := Undelivered(t.Context(), b.js, "test.pay", "test.other"); err != nil || n["test.pay"] != 3 || n["test.other"] != 0 {
+		t.Errorf("%v undelivered, %v", n, err)
+	}
 	if err := e.bindAll(t.Context()); err != nil { // as the first worker does
 		t.Fatal(err)
 	}

@@ -88,17 +88,25 @@ func (s *shared) streamCensus(ctx context.Context) (*streamCensus, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &streamCensus{undelivered: map[string]uint64{}}
-	for _, kind := range s.kinds {
-		if c.undelivered[kind], err = undeliveredOf(ctx, stream, kind); err != nil {
-			return nil, err
-		}
+	c := &streamCensus{}
+	if c.undelivered, err = undelivered(ctx, stream, s.kinds); err != nil {
+		return nil, err
 	}
 	strays, err := unroutedOf(ctx, stream, 0)
 	for _, stray := range strays {
 		c.unrouted += stray.Count
 	}
 	return c, err
+}
+
+func undelivered(ctx context.Context, stream jetstream.Stream, kinds []string) (n map[string]uint64, err error) {
+	n = map[string]uint64{}
+	for _, kind := range kinds {
+		if n[kind], err = undeliveredOf(ctx, stream, kind); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
 }
 
 // undeliveredOf counts the jobs of a kind that no worker was given. Where no worker ever was, those are all.

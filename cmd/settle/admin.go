@@ -93,7 +93,7 @@ func serveAdmin(ctx context.Context, cmd *cli.Command) error {
 	}
 	defer closeActs(ctx, acts)
 	screen, err := admin.New(admin.Config{Store: store, Kinds: kinds, TraceURL: cmd.String("trace-url"),
-		LongAfter: cmd.Duration("recover-after"), Strays: straysOf(js), Logger: log, Actor: actorOf, Acts: acts})
+		LongAfter: cmd.Duration("recover-after"), Strays: straysOf(js), Undelivered: undeliveredOf(js, kinds), Logger: log, Actor: actorOf, Acts: acts})
 	if err != nil {
 		return wrongUse("%w; --trace-url is %s", err, variableOf("trace-url").Key())
 	}
@@ -112,15 +112,11 @@ func serveBacklog(ctx context.Context, cmd *cli.Command, store *idemstore.Store,
 		return nil, err
 	}
 	probes.readyWhen(func() error { return nil })
-	names := make([]string, len(kinds))
-	for i, k := range kinds {
-		names[i] = k.Name
-	}
 	c := consumer.Config{Logger: log, MeterProvider: metrics.MeterProvider()}
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
 	var measuring sync.WaitGroup
 	measuring.Go(func() {
-		if err := consumer.ExportBacklog(ctx, store, js, c, names...); err != nil {
+		if err := consumer.ExportBacklog(ctx, store, js, c, namesOf(kinds)...); err != nil {
 			log.WarnContext(ctx, "the backlog is not measured", "error", err)
 		}
 	})
@@ -176,6 +172,28 @@ func straysOf(js jetstream.JetStream) func(context.Context, int) ([]consumer.Unr
 		}
 		return found, err
 	}
+}
+
+// undeliveredOf counts what waits in the stream; nil without NATS.
+func undeliveredOf(js jetstream.JetStream, kinds []admin.Kind) func(context.Context) (map[string]uint64, error) {
+	if js == nil {
+		return nil
+	}
+	return func(ctx context.Context) (map[string]uint64, error) {
+		n, err := consumer.Undelivered(ctx, js, namesOf(kinds)...)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil, nil // nothing was ever published
+		}
+		return n, err
+	}
+}
+
+func namesOf(kinds []admin.Kind) []string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.Name
+	}
+	return names
 }
 
 // adminMux adds to the screen what a supervisor asks.

@@ -159,7 +159,8 @@ func TestAdminShowsTheBacklog(t *testing.T) {
 	broker, _ := devtest.JetStream(t)
 	env["NATS_URL"], env["SETTLE_HTTP_ADDR"] = broker, "127.0.0.1:0"
 	env["SETTLE_ADMIN_ADDR"], env["SETTLE_ADMIN_USERS"] = "127.0.0.1:0", filepath.Join(t.TempDir(), "users")
-	if code, _, errOut := runSettle(t, env, nil, "admin", "user", "add", "--token", "backoffice"); code != exitDone {
+	_, token, errOut := runSettle(t, env, nil, "admin", "user", "add", "--token", "backoffice")
+	if token = strings.TrimSpace(token); token == "" {
 		t.Fatal(errOut)
 	}
 	if code, _, errOut := runSettle(t, env, strings.NewReader(`{"order_id":"9","customer_id":"c","amount":1,"currency":"EUR"}`), "publish", "--kind", "payment.charge"); code != exitDone {
@@ -172,6 +173,10 @@ func TestAdminShowsTheBacklog(t *testing.T) {
 		status, body := request(t, url+"/metrics", "")
 		return status == http.StatusOK && strings.Contains(body, want) && strings.Contains(body, `settle_backlog{kind="payment.charge",part="unknown"} 1`)
 	})
+	screen := regexp.MustCompile(`http://[0-9.:]+`).FindString(s.await("the support screen listens"))
+	if _, body := request(t, screen+"/api/overview", token); !strings.Contains(body, `"undelivered":[{"kind":"payment.charge","count":1}]`) {
+		t.Errorf("the overview says\n%s", body)
+	}
 	s.signal(os.Interrupt)
 	if code := s.exit(); code != exitDone {
 		t.Errorf("exit %d", code)

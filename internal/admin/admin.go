@@ -39,6 +39,8 @@ type Config struct {
 	LongAfter time.Duration
 	// Strays finds messages that no consumer is given. Nil: the screen is not connected to NATS, and says so.
 	Strays func(ctx context.Context, limit int) ([]consumer.Unrouted, error)
+	// Undelivered counts the jobs in the stream that no worker was given, by kind. Nil: the screen does not say.
+	Undelivered func(ctx context.Context) (map[string]uint64, error)
 	// ReadLimit is how long a page may take before it says that the database does not answer; 10 s.
 	ReadLimit time.Duration
 	// Logger is told what goes wrong; nil: nobody is.

@@ -335,3 +335,25 @@ func read(t *testing.T, file string) string {
 	}
 	return string(text)
 }
+
+// What waits in the stream is part of what waits; a stream that does not answer does not take the rest with it.
+func TestTheOverviewCountsTheStream(t *testing.T) {
+	t.Parallel()
+	var found map[string]uint64
+	var away error
+	d := open(t, func(c *admin.Config) {
+		c.Undelivered = func(context.Context) (map[string]uint64, error) { return found, away }
+	})
+	if page := d.page("/"); !strings.Contains(page, "Everything is over") {
+		t.Error(page)
+	}
+	found = map[string]uint64{charge: 1234, "report.create": 0}
+	if page := d.page("/"); strings.Contains(page, "Everything is over") || !strings.Contains(page, "payment.charge</bdi>: <strong>1,234</strong>") || strings.Contains(page, "report.create</bdi>") {
+		t.Error(page)
+	}
+	found, away = nil, errors.New("secret host")
+	page := d.page("/")
+	if strings.Contains(page, "Everything is over") || !strings.Contains(page, "The stream does not answer") || strings.Contains(page, "secret") {
+		t.Error(page)
+	}
+}

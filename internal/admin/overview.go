@@ -16,6 +16,7 @@ const alertsShown = 10
 // overview is what is going on.
 type overview struct {
 	Kinds  []kindCounts `json:"kinds"` // that have something that is not over, or failed
+	Stream *stream      `json:"stream,omitempty"`
 	Outbox []pile       `json:"outbox"`
 	Served []service    `json:"served"`
 	Hour   chart        `json:"hour"`
@@ -81,7 +82,7 @@ func (c control) Words() string { return modeWords[c.Mode] }
 func (s *screen) getOverview(r *http.Request) (view, error) {
 	o := overview{Kinds: []kindCounts{}, Alerts: []alert{}, Paused: []control{}}
 	v := view{page: "overview", title: texts["overview"]}
-	for _, add := range []func(context.Context, *overview) error{s.addCounts, s.addServed, s.addAlerts, s.addPaused} {
+	for _, add := range []func(context.Context, *overview) error{s.addCounts, s.addStream, s.addServed, s.addAlerts, s.addPaused} {
 		if err := add(r.Context(), &o); err != nil {
 			return v, err
 		}
@@ -114,6 +115,43 @@ func (s *screen) addCounts(ctx context.Context, o *overview) error {
 	o.Outbox = sorted(map[string]idemstore.Pile{texts["outbox_jobs"]: c.OutboxJobs, texts["outbox_events"]: c.OutboxEvents})
 	o.Cut = c.OpenCut || c.ParkedCut
 	return nil
+}
+
+// stream is what waits in it.
+type stream struct {
+	Away        bool    `json:"away,omitempty"` // it does not answer, so nobody knows
+	Undelivered []count `json:"undelivered"`
+}
+
+// count is how many jobs of a kind there are.
+type count struct {
+	Kind  string `json:"kind"`
+	Count int    `json:"count"`
+}
+
+// streamLimit is how long the overview waits for the stream: without it the rest is still worth reading.
+const streamLimit = 2 * time.Second
+
+// addStream says what no worker was given yet. A stream that is away does not take the overview with it.
+func (s *screen) addStream(ctx context.Context, o *overview) error {
+	if s.Undelivered == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, streamLimit)
+	defer cancel()
+	found, err := s.Undelivered(ctx)
+	o.Stream = &stream{Away: err != nil, Undelivered: []count{}}
+	for _, kind := range slices.Sorted(maps.Keys(found)) {
+		if n := found[kind]; n > 0 {
+			o.Stream.Undelivered = append(o.Stream.Undelivered, count{kind, int(n)}) //nolint:gosec // not so many
+		}
+	}
+	return nil
+}
+
+// Quiet reports whether nothing waits, as far as can be seen.
+func (o overview) Quiet() bool {
+	return len(o.Kinds) == 0 && (o.Stream == nil || !o.Stream.Away && len(o.Stream.Undelivered) == 0)
 }
 
 func named(name string, p idemstore.Pile) pile { return pile{name, p.Count, p.Oldest.Seconds()} }

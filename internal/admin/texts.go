@@ -156,6 +156,7 @@ var texts = map[string]string{
 
 	"waiting": "What is not over", "nothing_waits": "Everything is over: nothing waits.", "pending": "Pending", "of_these_held": "at work",
 	"unknown": "Being checked", "review": "Needs review", "failed": "Failed", "outbox_jobs": "follow-up jobs", "outbox_events": "events",
+	"undelivered": "In the stream, given to no worker yet", "stream_away": "The stream does not answer, so what waits in it cannot be seen.",
 	"outbox": "Not published yet", "oldest_for": "the oldest for", "activity": "What workers came to", "served": "How the kinds are served",
 	"chart_hour": "The last hour, by minutes", "chart_day": "The last day, by quarters of an hour", "began_hour": "an hour ago", "began_day": "a day ago",
 	"highest": "most in one bar:", "now": "now", "ago": "Bars ago", "activity_none": "No attempt ended in this time.",
