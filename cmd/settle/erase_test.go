@@ -48,6 +48,7 @@ func eraseAPerson(t *testing.T, archived bool) {
 		execute(t, url, `update settle.tasks set expires_at = clock_timestamp()`)
 		runOrFail(t, env, "archive")
 	}
+	awaitRow(t, url, `(select where not exists (select from settle.outbox)) published`) // else the task is left alone
 	execute(t, url, erasing(t))
 
 	for _, table := range []string{"tasks", "task_refs", "task_events", "refusals", "outbox", "steps", "tasks_archive", "alerts", "presses"} {
