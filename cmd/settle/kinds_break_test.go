@@ -5,6 +5,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,6 +67,22 @@ func TestBreakAKindAgainstASandbox(t *testing.T) {
 	if code != exitNotHeld || !strings.Contains(out, "BROKEN  the worker is killed after the effect: the provider made 2 effects") ||
 		!strings.Contains(out, "holds   nothing goes wrong: one effect, sent once") || !strings.Contains(errOut, "stories do not hold") {
 		t.Errorf("exit %d: %s%s", code, out, errOut)
+	}
+}
+
+// A provider that answers garbage leaves nobody the wiser, and the story says what it answered.
+func TestBreakAgainstGarbage(t *testing.T) {
+	t.Parallel()
+	garbage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }))
+	t.Cleanup(garbage.Close)
+	_, jobs := sandbox(t)
+	env := map[string]string{"SETTLE_PROVIDER_URL": "http://127.0.0.1:1"}
+	code, out, errOut := runSettle(t, env, nil, "kinds", "break", "--url", garbage.URL, "--jobs", jobs(7), "--limit", "5s", "--json", reportFile)
+	var told kindbreak.Told
+	first, _, _ := strings.Cut(out, "\n")
+	if err := json.Unmarshal([]byte(first), &told); err != nil || code != exitNotHeld || told.Holds || told.Effects == nil || len(told.Effects) != 0 ||
+		!strings.Contains(told.Says, "not finished in time") || !strings.Contains(told.Says, "answer is not the JSON that was expected") {
+		t.Errorf("exit %d, %v: %s%s", code, err, out, errOut)
 	}
 }
 

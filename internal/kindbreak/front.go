@@ -127,7 +127,7 @@ func (f *front) note(resp *http.Response) error {
 func (f *front) seen() (sends int, ids, bad []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.sends, slices.Clone(f.ids), slices.Clone(f.bad)
+	return f.sends, append([]string{}, f.ids...), slices.Clone(f.bad)
 }
 
 // discard is an answer that nobody gets.

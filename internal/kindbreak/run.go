@@ -177,8 +177,8 @@ func verdict(task idemstore.Task, t Told, again bool, bad []string) string {
 		return "no worker accepted the job in time; the workers' log says why"
 	case task.Status == idemstore.NeedsReview:
 		return "a person would be called: " + consumer.Scrub(task.LastError)
-	case task.Status != idemstore.Finished && len(bad) > 0:
-		return fmt.Sprintf("the job is %s: the provider answered %s, and the file reads that as no effect. Are these jobs good, and new to it?", task.Status, bad[0])
+	case task.Status == idemstore.Failed && len(bad) > 0:
+		return fmt.Sprintf("the job failed: the provider answered %s, and the file reads that as a refusal. Are these jobs good, and new to it?", bad[0])
 	case task.Status != idemstore.Finished:
 		return fmt.Sprintf("the job is %s, not finished in time: %s", task.Status, consumer.Scrub(task.LastError))
 	case len(t.Effects) == 1 && t.Effects[0] != task.ExternalID:
