@@ -46,7 +46,7 @@ var mayImport = map[string][]string{
 		"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn", "github.com/jackc/pgx/v5/pgxpool"}),
 	"handlers": {own("consumer"), "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn"},
 	"cmd/settle": slices.Concat(tracing, []string{module, own("consumer"), own("handlers"), own("idemstore"),
-		own("internal/admin"), own("internal/admin/access"), own("internal/bench"), own("internal/build"), own("internal/demo"), own("internal/devenv"), own("internal/doctor"), own("internal/kindbreak"), own("internal/kindfile"), own("internal/lab"), own("internal/notify"),
+		own("internal/admin"), own("internal/admin/access"), own("internal/bench"), own("internal/build"), own("internal/demo"), own("internal/devenv"), own("internal/doctor"), own("internal/heap"), own("internal/kindbreak"), own("internal/kindfile"), own("internal/lab"), own("internal/notify"),
 		own("internal/provider"), own("internal/soak"), own("internal/story"), own("internal/telemetry"), nats, pgx, "github.com/schollz/progressbar/v3",
 		"github.com/sethvargo/go-retry", "github.com/urfave/cli/v3", "golang.org/x/term"}),
 
@@ -54,11 +54,12 @@ var mayImport = map[string][]string{
 
 	"internal/admin": {own("consumer"), own("idemstore"), own("internal/story"), "github.com/google/uuid"},
 	"internal/bench": slices.Concat(metering, []string{own("consumer"), own("idemstore"), own("internal/admin"), own("internal/devenv"),
-		own("internal/telemetry"), nats, pgx}),
+		own("internal/heap"), own("internal/telemetry"), nats, pgx}),
 	"internal/build":  nil,
 	"internal/doctor": {own("consumer"), own("idemstore"), nats},
 	"internal/demo":   {own("consumer"), own("idemstore"), own("internal/admin/access"), own("internal/devenv"), own("internal/provider"), nats, pgx},
 	"internal/devenv": {nats, "github.com/nats-io/nats-server/v2/server", pgx, "github.com/sethvargo/go-retry"},
+	"internal/heap":   nil,
 	"internal/lab": {own("consumer"), own("handlers"), own("idemstore"), own("internal/devenv"), own("internal/provider"), nats, pgx,
 		"github.com/google/uuid"},
 	"internal/kindfile":  {own("consumer"), own("handlers"), "go.yaml.in/yaml/v3"},

@@ -186,8 +186,6 @@ var errOutlived = errors.New("consumer was made anew")
 // sameConsumer refuses what outlived does, and for what removes a message it has the broker's word for it. Without that word
 // the broker is told nothing: the message comes again, and the row answers.
 func (d *delivery) sameConsumer(ctx context.Context, v verb) error {
-	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
-	defer cancel()
 	if v != nak {
 		if err := d.engine.identify(ctx, d.kind); err != nil {
 			return err

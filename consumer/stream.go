@@ -108,8 +108,14 @@ func (e *Engine) bind(ctx context.Context, k *kind) (jetstream.Consumer, error) 
 type identity struct {
 	born atomic.Int64 // its time of creation, in Unix nanoseconds; 0: it is gone
 
+	known  atomic.Pointer[time.Time] // when it was last seen
 	asking sync.Mutex
-	known  time.Time // when it was last seen
+}
+
+// fresh reports whether the identity need not be asked for.
+func (i *identity) fresh() bool {
+	known := i.known.Load()
+	return known != nil && now().Sub(*known) < identityLasts
 }
 
 func (i *identity) set(born int64, asked time.Time) {
@@ -121,7 +127,7 @@ func (i *identity) set(born int64, asked time.Time) {
 // note takes an answer to what was asked at a time: it may have been long on its way.
 func (i *identity) note(born int64, asked time.Time) {
 	i.born.Store(born)
-	i.known = asked
+	i.known.Store(&asked)
 }
 
 // identityLasts is how long the broker is not asked again. In a stream that was made anew within that time, with a job under
@@ -132,9 +138,14 @@ const identityLasts = time.Second
 // hears of it; where all slots are taken none is.
 func (e *Engine) identify(ctx context.Context, k *kind) error {
 	i := &k.identity
+	if i.fresh() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	defer cancel()
 	i.asking.Lock()
 	defer i.asking.Unlock()
-	if now().Sub(i.known) < identityLasts {
+	if i.fresh() { // another asked meanwhile
 		return nil
 	}
 	asked := now()

@@ -222,6 +222,7 @@ const referenceMiddle = `
 | ` + "`PGPASSWORD`, `PGPASSFILE`, `PGSSLROOTCERT` and the others of libpq" + ` | what DATABASE_URL does not say |
 | ` + "`LC_ALL`, `LC_MESSAGES`, `LANG`, `NO_COLOR`" + ` | language and colour of settle lab |
 | ` + "`GOMEMLIMIT`, `GOMAXPROCS`" + ` | memory and processors, as for every Go program |
+| ` + "`GOGC`" + ` | as for every Go program, but for the default: a worker's is 400, so that it collects its garbage less often |
 
 ## Flags without a variable
 

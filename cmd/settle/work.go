@@ -10,6 +10,7 @@ import (
 
 	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/internal/build"
+	"github.com/settlemq/settle/internal/heap"
 	"github.com/settlemq/settle/internal/telemetry"
 )
 
@@ -46,6 +47,7 @@ var ordinary = makings{
 }
 
 func workWith(ctx context.Context, cmd *cli.Command, m makings) error {
+	heap.Roomy()
 	log := newLog(cmd)
 	if err := checkWork(cmd); err != nil {
 		return err

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/settlemq/settle/internal/heap"
 )
 
 // Options say what is measured, and where. All numbers are at least 1.
@@ -83,6 +85,7 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
+	heap.Roomy() // as settle work does, and for all contestants
 	var s servers
 	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
 	if err := s.open(ctx, o); err != nil {
