@@ -14,7 +14,7 @@ import (
 	"github.com/settlemq/settle/idemstore"
 )
 
-// group runs requests of the same sort together. There is no timer: the first request runs at once, and while it
+// group runs requests of the same sort together. No request waits for company: the first one runs at once, and while it
 // is in flight the next group gathers. So a lone job waits for nobody, and under load one commit serves many.
 //
 // Requests of one group are run in the order of their keys, and no key is in a group twice.
@@ -26,8 +26,8 @@ type group[Q, A any] struct {
 	patience time.Duration                             // of a request, for its group to begin and to end
 
 	late  time.Duration // after which a group's lane is no longer counted, and slow is told; 0: never
-	slow  func([]Q)
-	sizes timer // of groups; no times
+	slow  func([]Q)     // may be nil
+	sizes timer         // of groups; no times
 
 	mu      sync.Mutex
 	waiting []*member[Q, A]
@@ -48,11 +48,12 @@ type member[Q, A any] struct {
 	done    chan struct{} // closed then
 }
 
-// Bounds of grouping: a group must stay well below the lock timeout, and a second group in flight keeps Postgres
-// busy while the answers of the first are handled.
+// Bounds of grouping: a group must stay well below the lock timeout. One group is in flight at a time, because two of half
+// the size cost more; another one joins it where the server takes its time or makes it wait for a lock.
 const (
 	groupLimit = 256
-	groupLanes = 2
+	groupLanes = 1
+	groupLate  = 10 * time.Millisecond
 )
 
 var errPatience = fmt.Errorf("the group does not end: %w", context.DeadlineExceeded)
@@ -123,7 +124,9 @@ func (g *group[Q, A]) watch(ctx context.Context, requests []Q) (over func()) {
 	}
 	ctx = context.WithoutCancel(ctx)
 	timer := time.AfterFunc(g.late, func() {
-		g.slow(requests)
+		if g.slow != nil {
+			g.slow(requests)
+		}
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.flying--
@@ -208,19 +211,19 @@ func (e *Engine) newGroups() {
 		return &group[idemstore.Claim, idemstore.Claimed]{
 			key:    func(c idemstore.Claim) string { return c.Kind + " " + c.Key },
 			run:    together(f, nobodyAnswers),
-			bounds: fixed(groupLimit, groupLanes), ample: e.config.Lease, patience: e.config.Lease, sizes: sizes(statement),
+			bounds: fixed(groupLimit, groupLanes), late: groupLate, ample: e.config.Lease, patience: e.config.Lease, sizes: sizes(statement),
 		}
 	}
 	e.newClaims, e.claims = claims(e.store.ClaimNew, "claim_new"), claims(e.store.Claim, "claim")
 	e.saves = &group[idemstore.Save, idemstore.Saved]{
 		key:    func(s idemstore.Save) string { return s.Kind + " " + s.Key },
 		run:    together(e.store.Save, func(error) bool { return false }),
-		bounds: fixed(groupLimit, groupLanes), ample: saveTimeout, patience: saveTimeout, sizes: sizes("save"),
+		bounds: fixed(groupLimit, groupLanes), late: groupLate, ample: saveTimeout, patience: saveTimeout, sizes: sizes("save"),
 	}
 	e.guards = &group[idemstore.Guard, idemstore.Guarded]{
 		key:    func(g idemstore.Guard) string { return g.Kind + " " + g.ID },
 		run:    together(e.store.Guard, nobodyAnswers),
-		bounds: fixed(groupLimit, groupLanes), ample: e.config.Lease, patience: e.config.Lease, sizes: sizes("guard"),
+		bounds: fixed(groupLimit, groupLanes), late: groupLate, ample: e.config.Lease, patience: e.config.Lease, sizes: sizes("guard"),
 	}
 }
 

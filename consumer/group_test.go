@@ -119,6 +119,35 @@ func TestALoneRequestRunsAtOnceAndAlone(t *testing.T) {
 	})
 }
 
+// The lane of a slow group is not counted until it is back, so there is no more than one besides those that are slow.
+func TestAnotherGroupJoinsASlowOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSky(t, 9, 1)
+		s.late = 10 * time.Millisecond
+		var told []string
+		s.slow = func(requests []string) { told = append(told, requests...) }
+		first := s.ask("a")
+		a := s.next("a")
+		second := s.ask("c", "b")
+		s.calm()
+		<-time.After(s.late)
+		bc := s.next("b", "c")
+		third := s.ask("d")
+		close(a.land) // its lane finds the other one counted, and ends
+		first()
+		s.calm()
+		close(bc.land)
+		second()
+		d := s.next("d")
+		close(d.land)
+		third()
+		s.empty()
+		if !slices.Equal(told, []string{"a"}) {
+			t.Errorf("slow were %q", told)
+		}
+	})
+}
+
 func TestRequestsGatherWhileAGroupIsInFlight(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit  int

@@ -27,6 +27,7 @@ func gather(t *testing.T, e *Engine, others int) (flying <-chan struct{}, sizes 
 		groups = append(groups, size)
 		return len(groups)
 	}
+	e.saves.late = 0 // the lanes are not slow, they are kept busy
 	run := e.saves.run
 	e.saves.run = func(ctx context.Context, saves []idemstore.Save) []outcomeOf[idemstore.Saved] {
 		switch n := next(len(saves)); {
@@ -163,4 +164,46 @@ func TestAStaleMemberOfAGroupIsTurnedAwayAlone(t *testing.T) {
 	if task, err := b.store.FindByID(t.Context(), stale.TaskID); err != nil || task.Status != idemstore.Started || task.Fence != successor {
 		t.Errorf("the successor's task is %s, %+v (%v)", task.Status, task.Fence, err)
 	}
+}
+
+// A group that hangs, at a lock or at a slow server, holds up none but its own jobs.
+func TestAGroupThatHangsHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	for what, hang := range map[string]func(e *Engine, until <-chan struct{}) (hangs <-chan struct{}){
+		"claim": func(e *Engine, until <-chan struct{}) <-chan struct{} { return hangOnce(e.newClaims, until) },
+		"save":  func(e *Engine, until <-chan struct{}) <-chan struct{} { return hangOnce(e.saves, until) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.conf.AckWait, b.conf.Lease = time.Minute, time.Minute
+			e := b.engine(b.kind)
+			until := make(chan struct{})
+			free := sync.OnceFunc(func() { close(until) })
+			hangs := hang(e, until)
+			b.runEngine(e)
+			t.Cleanup(free)
+			b.publish(`{"order":"1"}`)
+			await(t, hangs, "the first group hangs")
+			b.publish(`{"order":"2"}`)
+			b.awaitStatus("pay_2", idemstore.Finished)
+			free()
+			b.awaitStatus("pay_1", idemstore.Finished)
+			b.awaitSettled()
+		})
+	}
+}
+
+// hangOnce keeps the first group of an engine that does not run yet until a channel is closed.
+func hangOnce[Q, A any](g *group[Q, A], until <-chan struct{}) (hangs <-chan struct{}) {
+	begun, run := make(chan struct{}), g.run
+	var hung atomic.Bool
+	g.run = func(ctx context.Context, requests []Q) []outcomeOf[A] {
+		if hung.CompareAndSwap(false, true) {
+			close(begun)
+			<-until
+		}
+		return run(ctx, requests)
+	}
+	return begun
 }

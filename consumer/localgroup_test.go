@@ -52,7 +52,7 @@ func (g *groupBench) gather(orders ...string) (stop func(), free func()) {
 	g.does["lane1"], g.does["lane2"] = busy, busy
 	e := g.engine(g.local)
 	locals := e.kinds[0].locals
-	locals.late, locals.bounds = 0, fixed(groupLimit, groupLanes) // the lanes are not slow, they are kept busy
+	locals.late, locals.bounds = 0, fixed(groupLimit, sizeLanes) // the lanes are not slow, they are kept busy
 	locals.patience = or(g.patience, locals.patience)
 	stop = g.runEngine(e)
 	g.t.Cleanup(free)
@@ -284,15 +284,15 @@ func TestSlowLocalJobsHoldUpNobody(t *testing.T) {
 	g.does["slow0"], g.does["slow1"] = slow, slow
 	g.start()
 	t.Cleanup(free)
-	for i := range groupLanes {
+	for i := range sizeLanes {
 		order := fmt.Sprint("slow", i)
 		g.publish(fmt.Sprintf(`{"order":%q}`, order))
 		await(t, g.runs, "a slow job begins")
 	}
 	g.publish(`{"order":"quick"}`)
 	g.finished("quick")
-	if n := g.deliveries(); n != groupLanes+1 {
-		t.Errorf("%d deliveries of %d messages", n, groupLanes+1)
+	if n := g.deliveries(); n != sizeLanes+1 {
+		t.Errorf("%d deliveries of %d messages", n, sizeLanes+1)
 	}
 	free()
 	g.finished("slow0", "slow1")

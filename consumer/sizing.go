@@ -18,6 +18,7 @@ type sizing struct {
 const (
 	sizeTime    = 25 * time.Millisecond
 	sizeMost    = 64
+	sizeLanes   = 2
 	sizeLate    = 4 * sizeTime // no other job waits for a transaction that takes longer
 	sizeTooLong = time.Second  // such a group is given up
 )
@@ -32,7 +33,7 @@ func (s *sizing) bounds() (jobs, transactions int) {
 	if s.quick > 0 {
 		jobs = max(1, min(jobs, int(sizeTime/s.quick)))
 	}
-	return jobs, max(groupLanes, (s.slots+jobs-1)/jobs)
+	return jobs, max(sizeLanes, (s.slots+jobs-1)/jobs)
 }
 
 // learn takes in how long the jobs of a transaction took. Slowness counts at once and is forgotten slowly; so is trouble.
