@@ -114,6 +114,7 @@ func (d *delivery) claim(ctx context.Context, claim idemstore.Claim) (c idemstor
 	defer d.kind.meters.claim.since(sent)
 	if !claim.Recovery && d.meta.NumDelivered == 1 { // a hint only: Claim is right for every key, ClaimNew is faster for a new one
 		c, err = d.engine.newClaims.do(ctx, claim)
+		claim.Taken = c.Found == idemstore.Taken
 	}
 	if err == nil && c.Found == idemstore.Taken {
 		c, err = d.engine.claims.do(ctx, claim)

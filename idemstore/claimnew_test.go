@@ -99,6 +99,24 @@ func TestClaimNewRepeated(t *testing.T) {
 	b.expect(t, idemstore.Inserted, c)
 }
 
+// Of a key that was taken no row is made, also where it is gone again: then the message comes again, and makes one.
+func TestClaimOfATakenKey(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	there, gone := claimOf("order_there"), claimOf("order_gone")
+	b.expect(t, idemstore.Inserted, there)
+	repeat := claimOf("order_there")
+	repeat.Taken, gone.Taken, gone.Refs = true, true, []idemstore.Ref{{Name: "customer", Value: "c_1"}}
+	got, err := b.Claim(t.Context(), repeat, gone, claimOf("order_new"))
+	if err != nil || got[0].Found != idemstore.Busy || got[1].Found != idemstore.Locked || got[2].Found != idemstore.Inserted {
+		t.Errorf("found %+v (%v), want busy, locked and inserted", got, err)
+	}
+	there.Taken = true
+	b.expect(t, idemstore.Inserted, there) // its own claim, whose answer was lost
+	gone.Taken = false
+	b.expect(t, idemstore.Inserted, gone)
+}
+
 func TestD18ClaimNewNotAnswered(t *testing.T) {
 	t.Parallel()
 	for _, fault := range faults {

@@ -40,10 +40,10 @@ type insertion struct {
 func inserting(claims []Claim) *insertion {
 	x := &insertion{claims: claims}
 	byKey := func(a, b Claim) int { return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Key, b.Key)) }
-	recovery := func(c Claim) bool { return c.Recovery }
+	makesNone := func(c Claim) bool { return c.Recovery || c.Taken }
 	sorted := claims
-	if slices.ContainsFunc(claims, recovery) { // without a message there is no row to make
-		sorted = slices.DeleteFunc(slices.Clone(claims), recovery)
+	if slices.ContainsFunc(claims, makesNone) {
+		sorted = slices.DeleteFunc(slices.Clone(claims), makesNone)
 	}
 	if !slices.IsSortedFunc(sorted, byKey) {
 		sorted = slices.SortedFunc(slices.Values(sorted), byKey)
@@ -56,7 +56,7 @@ func inserting(claims []Claim) *insertion {
 		x.runs = append(x.runs, sorted[start:end])
 		start = end
 	}
-	x.refs = slices.ContainsFunc(claims, func(c Claim) bool { return len(c.Refs) > 0 })
+	x.refs = slices.ContainsFunc(sorted, func(c Claim) bool { return len(c.Refs) > 0 })
 	return x
 }
 

@@ -82,6 +82,7 @@ type Claim struct {
 	MaxAge      time.Duration // a new task that is not final after this goes to needs_review
 	MaxFailures int           // failure budget
 
+	Taken bool // ClaimNew found the key Taken: no row is made, and one that is gone again is answered Locked
 	Local bool // the job sends nothing: it is one transaction, and a crash undoes it
 
 	// Recovery claims without a message: the row alone says what the job is. A row that is missing is not made, no content
