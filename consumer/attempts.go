@@ -194,12 +194,12 @@ func (a *attempt) call(ctx context.Context, name string, f func(context.Context,
 	done := make(chan returned, 1)
 	a.engine.handlers.Add(1)
 	a.handlers.Add(1)
-	go func() {
+	a.engine.do(func() {
 		defer a.engine.handlers.Done()
 		defer a.handlers.Done()
 		result, err := contain(func() (any, error) { return f(ctx, a) })
 		done <- returned{result, err}
-	}()
+	})
 	select {
 	case r := <-done:
 		endSpan(span, r.err)

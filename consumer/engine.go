@@ -42,6 +42,7 @@ type Engine struct {
 	deliveries sync.WaitGroup // from receive to settle
 	handlers   sync.WaitGroup // handler calls; one that ignores its context outlives its delivery
 	running    atomic.Bool
+	crew       atomic.Pointer[crew] // while it works
 
 	givenUpEvery time.Duration
 }
@@ -154,6 +155,9 @@ func (e *Engine) host(ctx context.Context, take, alerts func(context.Context)) e
 	for _, keep := range []func(context.Context){e.attend, e.checkIn, e.keepTally, alerts} {
 		heart.Go(func() { keep(beating) })
 	}
+	c := newCrew()
+	e.crew.Store(c)
+	defer func() { e.crew.Store(nil); c.dismiss() }()
 	taken := make(chan struct{})
 	go func() { defer close(taken); take(work) }()
 	select {

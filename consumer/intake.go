@@ -132,7 +132,7 @@ func (e *Engine) pull(ctx, work context.Context, k *kind, cons jetstream.Consume
 			r.note(msg)
 		}
 		e.deliveries.Add(1)
-		go func() {
+		e.do(func() {
 			defer func() { k.free(1); d.permit.end(now()) }()
 			defer d.handlers.Wait() // a handler that ignores its context keeps its slot
 			defer e.deliveries.Done()
@@ -145,7 +145,7 @@ func (e *Engine) pull(ctx, work context.Context, k *kind, cons jetstream.Consume
 			default:
 				d.handle(work)
 			}
-		}()
+		})
 	}
 	if err := batch.Error(); err != nil {
 		e.unbind(ctx, k, err)
