@@ -170,9 +170,11 @@ func (d *delivery) answer(ctx context.Context, c idemstore.Claimed) settlement {
 		level = slog.LevelWarn
 		d.alert(c)
 	}
-	d.log.Log(ctx, level, "answered from the row", "task", c.Task.TaskID, "found", string(c.Found),
-		"status", string(c.Task.Status), "attempt", c.Task.Attempt, "provider_key", c.Task.ProviderKey, "external_id", c.Task.ExternalID,
-		"settle", a.verb.String(), "delay", wait)
+	if d.log.Enabled(ctx, level) {
+		d.log.Log(ctx, level, "answered from the row", "task", c.Task.TaskID, "found", string(c.Found),
+			"status", string(c.Task.Status), "attempt", c.Task.Attempt, "provider_key", c.Task.ProviderKey, "external_id", c.Task.ExternalID,
+			"settle", a.verb.String(), "delay", wait)
+	}
 	if c.Found == idemstore.Busy && d.waitsForAnswer() {
 		wait = min(wait, d.kind.policy.delay(waitShort, counts{jitter: rand.Float64()}))
 	}

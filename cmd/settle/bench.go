@@ -28,7 +28,8 @@ are for one machine; the ratios of one run are what they are for. The last colum
   emitting     the same with one event per job
   local        a kind without a provider
   duplicates   messages whose keys are finished
-  metrics      external with the metrics of settle work, scraped; traced: with every trace sent to --collector, too
+  metrics      external with the metrics of settle work, scraped; traced: with every trace sent to --collector, too;
+               sampled: with one trace of a hundred
   latency      one job at a time, from its publish to the confirmed ack, beside the loop
   effect       an effect of 20 ms in 128 slots, and what that is of the 6,400/s that are possible
   growth       external with --rows finished rows in the table, beside an empty table
@@ -46,8 +47,8 @@ streams JOBS and EVENTS are made if they are missing, and then removed too. A ru
 			&cli.IntFlag{Name: "rows", Usage: "finished rows in the tables of growth and search", Value: 200_000, Validator: positive[int]},
 			&cli.IntFlag{Name: "stuck", Usage: "unknown rows of recovery", Value: 20_000, Validator: positive[int]},
 			&cli.StringSliceFlag{Name: "only", Usage: "measure these `CONTESTANTS`, the first of a table being what others are compared with: " +
-				strings.Join(bench.Names(), ", "), DefaultText: "all but metrics, traced and search"},
-			&cli.StringFlag{Name: "collector", Usage: "where traced sends every trace: the `URL` of an OTLP collector (gRPC); make jaeger runs one"},
+				strings.Join(bench.Names(), ", "), DefaultText: "all but metrics, traced, sampled and search"},
+			&cli.StringFlag{Name: "collector", Usage: "where traced and sampled send traces: the `URL` of an OTLP collector (gRPC); make jaeger runs one"},
 			&cli.StringFlag{Name: "cpuprofile", Usage: "write a CPU profile of the run to this `FILE`"},
 			&cli.StringFlag{Name: "plot", Usage: "draw the medians to this `FILE`, an SVG"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object instead"},

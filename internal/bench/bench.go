@@ -24,7 +24,7 @@ type Options struct {
 	// Only names what is measured, in this order; of each table the first is what the others are compared with. Empty: Usual.
 	Only []string
 
-	// Collector is where the contestant "traced" sends every trace: the URL of an OTLP collector (gRPC).
+	// Collector is where the contestants "traced" and "sampled" send traces: the URL of an OTLP collector (gRPC).
 	Collector string
 
 	// DatabaseURL and Conn are servers to use; empty and nil: such that are started for the run. The connection stays the
@@ -131,8 +131,8 @@ func (o Options) choose() (chosen []Contestant, err error) {
 			return nil, fmt.Errorf("%w: there is no contestant %q; there are %v", ErrOptions, name, o.names())
 		case slices.Contains(names[:i], name):
 			return nil, fmt.Errorf("%w: %q is there twice", ErrOptions, name)
-		case name == "traced" && o.Collector == "":
-			return nil, fmt.Errorf("%w: traced needs a collector", ErrOptions)
+		case (name == "traced" || name == "sampled") && o.Collector == "":
+			return nil, fmt.Errorf("%w: %s needs a collector", ErrOptions, name)
 		}
 		for _, c := range mine {
 			c.Jobs, c.Slots = cmp.Or(c.Jobs, o.Jobs), cmp.Or(c.Slots, o.Slots)
@@ -159,7 +159,9 @@ func Names() []string { return Options{}.names() }
 // Usual are the names of those that are measured unless others are asked for: all that need no more than the servers, and
 // neither the cost of telemetry, which wants many rounds, nor that of searches, which wants many rows.
 func Usual() []string {
-	return slices.DeleteFunc(Names(), func(name string) bool { return slices.Contains([]string{"metrics", "traced", "search"}, name) })
+	return slices.DeleteFunc(Names(), func(name string) bool {
+		return slices.Contains([]string{"metrics", "traced", "sampled", "search"}, name)
+	})
 }
 
 // series is what a contestant has come to so far.

@@ -33,7 +33,8 @@ func contestants(o Options) []Contestant {
 		{Name: "local", Label: "local kind, no-op", Race: Rate(engine(local, unseen, acked)), Check: finished},
 		{Name: "duplicates", Label: "duplicates of finished keys", Prepare: again, Race: Rate(engine(external, unseen, acked)), Check: answered},
 		{Name: "metrics", Label: "external kind with metrics", Race: Rate(engine(external, withMetrics, acked)), Check: finished},
-		{Name: "traced", Label: "external kind with metrics and traces", Race: Rate(engine(external, withTraces(o.Collector), acked)), Check: finished},
+		{Name: "traced", Label: "external kind with metrics and traces", Race: Rate(engine(external, withTraces(o.Collector, nil), acked)), Check: finished},
+		{Name: "sampled", Label: "external kind with metrics and 1 % of the traces", Race: Rate(engine(external, withTraces(o.Collector, onePercent), acked)), Check: finished},
 	}
 	return append(jobs, situations(o)...)
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -50,11 +51,22 @@ func scrape(ctx context.Context, h http.Handler) {
 	}
 }
 
-// withTraces also sends every trace to a collector.
-func withTraces(collector string) telemetryOf {
+// onePercent is a sampler as the environment names it.
+var onePercent = map[string]string{"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.01"}
+
+// withTraces also sends traces to a collector: every one, unless the environment is to say otherwise.
+func withTraces(collector string, sampler map[string]string) telemetryOf {
 	return func(ctx context.Context, c *consumer.Config) (func(), error) {
-		if err := os.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector); err != nil {
-			return nil, err
+		settings := maps.Clone(sampler)
+		if settings == nil {
+			settings = map[string]string{}
+		}
+		settings["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector
+		defer unset(settings)
+		for name, value := range settings {
+			if err := os.Setenv(name, value); err != nil {
+				return nil, err
+			}
 		}
 		tracing, err := telemetry.Setup(ctx, "settle-bench", quiet)
 		if err != nil {
@@ -69,6 +81,12 @@ func withTraces(collector string) telemetryOf {
 		return func() {
 			tracing.Shutdown(ctx)
 			unwatch()
-		}, os.Unsetenv("OTEL_EXPORTER_OTLP_ENDPOINT")
+		}, nil
+	}
+}
+
+func unset(settings map[string]string) {
+	for name := range settings {
+		_ = os.Unsetenv(name) // of a name that was set
 	}
 }
