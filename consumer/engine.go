@@ -51,6 +51,7 @@ type Engine struct {
 type kind struct {
 	*definition
 	slots    chan struct{}
+	live     atomic.Int64 // deliveries in hand
 	ackWait  atomic.Int64 // nanoseconds, as the server has it
 	consumer atomic.Pointer[jetstream.Consumer]
 	identity identity

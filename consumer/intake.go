@@ -132,10 +132,12 @@ func (e *Engine) pull(ctx, work context.Context, k *kind, cons jetstream.Consume
 			r.note(msg)
 		}
 		e.deliveries.Add(1)
+		k.live.Add(1)
 		e.do(func() {
 			defer func() { k.free(1); d.permit.end(now()) }()
 			defer d.handlers.Wait() // a handler that ignores its context keeps its slot
 			defer e.deliveries.Done()
+			defer k.live.Add(-1)
 			defer func() { d.permit.endTry(now()) }()
 			switch {
 			case ctx.Err() != nil:

@@ -38,6 +38,7 @@ func (e *Engine) keepRecovering(ctx, work context.Context, k *kind) {
 	for ctx.Err() == nil {
 		if e.database.state() == nil && k.mayRecover() { // else the intake asks until it answers
 			p := e.newPass(k, taker{actor: recovery}, max(e.config.Slots/2, 1))
+			p.yields = true
 			p.run(ctx, work)
 			p.report(ctx)
 		}
@@ -70,14 +71,19 @@ type pass struct {
 	kind   *kind
 	by     taker
 	most   int                         // hands: part of the kind's slots stays with the messages
-	hands  int                         // so far
+	yields bool                        // to messages: a part of the hands works while there are many
 	chores chan chore                  // for a hand that has none
 	over   sync.WaitGroup              // chores
 	then   func(idemstore.Task, taken) // called when a chore has ended
 
 	mu    sync.Mutex
+	hands int // that are there
 	count map[RecoverOutcome]int
 }
+
+// yielding is the share of its hands that a pass keeps while messages have more than that share of the slots: a provider
+// that is back has a queue to work off, and the live jobs have customers who wait.
+const yielding = 4
 
 // chore is what a pass does about one task.
 type chore struct {
@@ -161,8 +167,7 @@ func (p *pass) failed(ctx context.Context, err error) {
 // begin hands a chore over, and waits until there is a hand for it. It returns false if ctx ends first.
 func (p *pass) begin(ctx context.Context, c chore) bool {
 	p.over.Add(1)
-	if p.hands < p.most {
-		p.hands++
+	if p.joins() {
 		go p.hand(ctx, c)
 		return true
 	}
@@ -175,6 +180,36 @@ func (p *pass) begin(ctx context.Context, c chore) bool {
 	}
 }
 
+// wanted is how many hands may work now; at least one.
+func (p *pass) wanted() int {
+	if p.yields && int(p.kind.live.Load()) > cap(p.kind.slots)/yielding {
+		return max(p.most/yielding, 1)
+	}
+	return p.most
+}
+
+// joins makes room for one more hand, if there may be one.
+func (p *pass) joins() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hands >= p.wanted() {
+		return false
+	}
+	p.hands++
+	return true
+}
+
+// leaves gives up a hand, if there are more than there may be.
+func (p *pass) leaves() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hands <= p.wanted() {
+		return false
+	}
+	p.hands--
+	return true
+}
+
 const notItsTurn = "the recovery ended before its turn"
 
 // hand does one chore after the other, on one of the kind's slots. Whoever waits longest for a slot gets the next one, so it
@@ -182,7 +217,7 @@ const notItsTurn = "the recovery ended before its turn"
 // have it next. A slot that is the only one goes back after each chore: there, messages and recovery take turns.
 func (p *pass) hand(ctx context.Context, c chore) {
 	slots, held := p.kind.slots, false
-	for ok := true; ok; c, ok = <-p.chores {
+	for ok := true; ok; c, ok = p.next() {
 		if !held {
 			select {
 			case slots <- struct{}{}:
@@ -203,6 +238,15 @@ func (p *pass) hand(ctx context.Context, c chore) {
 	if held {
 		p.kind.free(1)
 	}
+}
+
+// next waits for a chore. There is none for a hand that is to leave, or at the end of the pass.
+func (p *pass) next() (c chore, ok bool) {
+	if p.leaves() {
+		return c, false
+	}
+	c, ok = <-p.chores
+	return c, ok
 }
 
 // handle does a chore, if its kind may be served now. A handler that ignores its context keeps the hand, and its slot, but

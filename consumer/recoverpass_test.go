@@ -211,6 +211,62 @@ func TestRecoveryLeavesRoomForMessages(t *testing.T) {
 	}
 }
 
+// While messages have much of the slots, recovery has an eighth of them, and half as soon as they have less.
+func TestRecoveryYieldsToMessages(t *testing.T) {
+	t.Parallel()
+	b := newBench(t).recovering()
+	b.conf.Slots, b.conf.AckWait, b.conf.Policy.Deadline = 16, time.Minute, time.Minute
+	const live = 5
+	began, answers, done := make(chan struct{}, live), make(chan struct{}), make(chan struct{})
+	perform := b.kind.Perform
+	b.kind.Perform = func(ctx context.Context, a *Attempt[payJob]) (paid, error) {
+		began <- struct{}{}
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+		return perform(ctx, a)
+	}
+	var asking atomic.Int32
+	asks := make(chan struct{}, 100)
+	b.pay.onLookup = func(w http.ResponseWriter, r *http.Request) {
+		asking.Add(1)
+		asks <- struct{}{}
+		<-answers
+		asking.Add(-1)
+		told(200, "pay_7")(w, r)
+	}
+	for i := range 40 {
+		b.insert(b.kind, numbered(i+1), and(oldRow, "next_attempt_at", `clock_timestamp() + interval '1 hour'`))
+	}
+	e, _ := b.serve(b.kind)
+	for i := range live {
+		b.publish(numbered(100 + i))
+	}
+	for range live {
+		await(t, began, "a live job is performed")
+	}
+	b.exec(`update settle.tasks set next_attempt_at = clock_timestamp() where status = 'unknown'`)
+	for range 2 {
+		await(t, asks, "the provider is asked")
+	}
+	if eventually(t, 2*time.Second, func() bool { return asking.Load() > 2 }) { // longer than a pull holds free slots
+		t.Errorf("the provider is asked about %d tasks at once, want 2 of 16 slots", asking.Load())
+	}
+	close(done)
+	if !eventually(t, 20*time.Second, func() bool { return e.kinds[0].live.Load() == 0 }) {
+		t.Fatal("the live jobs are not over")
+	}
+	answers <- struct{}{} // the pass waits for a hand; with it come the others
+	if !eventually(t, 20*time.Second, func() bool { return asking.Load() == 8 }) {
+		t.Errorf("the provider is asked about %d tasks at once, want 8 of 16 slots", asking.Load())
+	}
+	close(answers)
+	for i := 1; i <= 40; i++ {
+		b.awaitStatus(fmt.Sprint("pay_", i), idemstore.Finished)
+	}
+}
+
 // Where there is one slot only, messages and recovery take turns: a message does not wait for the end of a long pass.
 func TestRecoveryTakesTurnsWithMessages(t *testing.T) {
 	t.Parallel()
