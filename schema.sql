@@ -103,7 +103,7 @@ create table if not exists settle.tasks (
   -- What has no payload cannot be attempted: it is restored first.
   constraint tasks_archived_is_final
     check (archived_at is null or status in ('finished', 'failed'))
-) with (fillfactor = 70);
+) with (fillfactor = 70); -- room for heartbeats and repeats, which change no indexed column
 
 -- What nobody holds and what is due. Small: final rows are not in it.
 create index if not exists tasks_open on settle.tasks (next_attempt_at, id) where status in ('started', 'unknown');
@@ -119,8 +119,8 @@ create index if not exists tasks_asked on settle.tasks (next_attempt_at, id)
 create index if not exists tasks_of_trace on settle.tasks (substr(origin_trace, 4, 12) collate "C") where origin_trace <> '';
 create index if not exists tasks_of_derived_key on settle.tasks (substr(provider_key, 4, 12) collate "C") where provider_key like 's1-%';
 
--- Search terms of a task: customer, reference, external id. Insert-only, because an index on a column
--- of tasks that a save changes would make every save a non-HOT update. No foreign key: it would cost every save a
+-- Search terms of a task: customer, reference, external id. Insert-only: an index on a column of tasks gets an entry with
+-- every new version of the row that is no heap-only one, and a save is none, because it takes the row out of tasks_open. No foreign key: it would cost every save a
 -- look-up, and the only writer inserts the task in the same statement or holds its row.
 create table if not exists settle.task_refs (
   name    text   collate "C" not null check (octet_length(name) between 1 and 64),

@@ -55,7 +55,7 @@
 // start and every Config.RecoverEvery it chooses tasks that are started or unknown, that nobody holds and that are due, the
 // longest due first, and claims each of them by lines 7 to 13 (recover.go). So a message and any number of recoveries may
 // want a task at once, and one of them gets it; and from its first committed claim on a job is never lost. Recovery has
-// at most half of a kind's slots, except where there is only one, which takes turns.
+// at most half of a kind's slots, and an eighth while messages have more than a quarter of them; the only one takes turns.
 //
 // Whoever asked for an answer (reply.go) gets it through the message, when that comes again. Only where the message is not in
 // its stream any more does recovery answer, from the row.

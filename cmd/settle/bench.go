@@ -34,6 +34,8 @@ are for one machine; the ratios of one run are what they are for. The last colum
   effect       an effect of 20 ms in 128 slots, and what that is of the 6,400/s that are possible
   growth       external with --rows finished rows in the table, beside an empty table
   search       2,000 jobs/s offered beside 200 searches/s on the support screen, with --rows finished rows in the table
+  archive      2,000 jobs/s offered and how long their claims take, beside the archiving of --rows expired rows
+  workers      external with one, two and four workers on one consumer, each with --slots
   recovery     --stuck unknown rows with a look-up that answers at once, and what live jobs keep of their rate
 
 A PostgreSQL with its default durability and a JetStream (file store, one replica) are started for the run and removed
@@ -44,10 +46,10 @@ streams JOBS and EVENTS are made if they are missing, and then removed too. A ru
 			&cli.IntFlag{Name: "jobs", Usage: "jobs per measurement", Value: 20000, Validator: positive[int]},
 			&cli.IntFlag{Name: "rounds", Usage: "rounds; each measures every contestant once", Value: 3, Validator: positive[int]},
 			&cli.IntFlag{Name: "slots", Usage: "jobs performed at once", Value: 512, Validator: positive[int]},
-			&cli.IntFlag{Name: "rows", Usage: "finished rows in the tables of growth and search", Value: 200_000, Validator: positive[int]},
+			&cli.IntFlag{Name: "rows", Usage: "finished rows in the tables of growth, search and archive", Value: 200_000, Validator: positive[int]},
 			&cli.IntFlag{Name: "stuck", Usage: "unknown rows of recovery", Value: 20_000, Validator: positive[int]},
 			&cli.StringSliceFlag{Name: "only", Usage: "measure these `CONTESTANTS`, the first of a table being what others are compared with: " +
-				strings.Join(bench.Names(), ", "), DefaultText: "all but metrics, traced, sampled and search"},
+				strings.Join(bench.Names(), ", "), DefaultText: "all but metrics, traced, sampled, search, workers and archive"},
 			&cli.StringFlag{Name: "collector", Usage: "where traced and sampled send traces: the `URL` of an OTLP collector (gRPC); make jaeger runs one"},
 			&cli.StringFlag{Name: "cpuprofile", Usage: "write a CPU profile of the run to this `FILE`"},
 			&cli.StringFlag{Name: "plot", Usage: "draw the medians to this `FILE`, an SVG"},

@@ -55,6 +55,29 @@ func TestBench(t *testing.T) {
 	}
 }
 
+// What is measured only where it is asked for.
+func TestBenchOnRequest(t *testing.T) {
+	t.Parallel()
+	code, out, said := runSettle(t, nil, nil, "bench", "--json", "--only", "workers,archive,search,metrics", "--jobs", "200", "--rounds", "1", "--rows", "50")
+	var r bench.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitDone {
+		t.Fatalf("exit %d, %v: %s%s", code, err, out, said)
+	}
+	claims, finds := "jobs/s,claim p50 ms,claim p99 ms", "jobs/s,find p50 ms,find p99 ms"
+	for name, units := range map[string]string{
+		"workers": "jobs/s,jobs/s,jobs/s", "archive": claims + "," + claims + ",rows/s", "search": "jobs/s," + finds, "metrics": "jobs/s",
+	} {
+		var got []string
+		for _, f := range r.Of(name) {
+			got = append(got, f.Unit)
+			checkFigure(t, f)
+		}
+		if strings.Join(got, ",") != units {
+			t.Errorf("%s has figures in %q, want %q", name, got, units)
+		}
+	}
+}
+
 func checkFigure(t *testing.T, f bench.Figure) {
 	t.Helper()
 	beside := strings.Contains(f.Contestant, "beside") && f.Unit == "rows/s" // so few jobs are done before it begins

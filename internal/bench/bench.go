@@ -157,10 +157,10 @@ func (o Options) names() (names []string) {
 func Names() []string { return Options{}.names() }
 
 // Usual are the names of those that are measured unless others are asked for: all that need no more than the servers, and
-// neither the cost of telemetry, which wants many rounds, nor that of searches, which wants many rows.
+// neither the cost of telemetry, which wants many rounds, nor that of searches and the archive, which want many rows.
 func Usual() []string {
 	return slices.DeleteFunc(Names(), func(name string) bool {
-		return slices.Contains([]string{"metrics", "traced", "sampled", "search"}, name)
+		return slices.Contains([]string{"metrics", "traced", "sampled", "search", "workers", "archive"}, name)
 	})
 }
 

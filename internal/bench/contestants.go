@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -17,6 +18,8 @@ const (
 	tableGrowth   = "growth"
 	tableRecovery = "recovery"
 	tableSearch   = "search"
+	tableWorkers  = "workers"
+	tableArchive  = "archive"
 )
 
 const (
@@ -36,7 +39,19 @@ func contestants(o Options) []Contestant {
 		{Name: "traced", Label: "external kind with metrics and traces", Race: Rate(engine(external, withTraces(o.Collector, nil), acked)), Check: finished},
 		{Name: "sampled", Label: "external kind with metrics and 1 % of the traces", Race: Rate(engine(external, withTraces(o.Collector, onePercent), acked)), Check: finished},
 	}
-	return append(jobs, situations(o)...)
+	return slices.Concat(jobs, situations(o), fleets(), archives(o))
+}
+
+// fleets are several workers on one consumer, each with all the slots.
+func fleets() (all []Contestant) {
+	for _, f := range []struct {
+		workers int
+		label   string
+	}{{1, "one worker"}, {2, "two workers"}, {4, "four workers"}} {
+		all = append(all, Contestant{Name: "workers", Table: tableWorkers, Label: f.label,
+			Race: Rate(together(f.workers, engine(external, unseen, acked))), Check: finished})
+	}
+	return all
 }
 
 // situations are those contestants that have a table of their own.
@@ -66,6 +81,17 @@ func situations(o Options) []Contestant {
 			Prepare: filled(o.Rows), Race: Rate(engine(external, unseen, offeredAcked)), Check: finished},
 		{Name: "search", Table: tableSearch, Label: fmt.Sprintf("the same beside %d searches/s", searches), Keys: scattered,
 			Figures: []string{jobsPerSecond, "find p50 ms", "find p99 ms"}, Prepare: filled(o.Rows), Race: searched, Check: finished},
+	}
+}
+
+// archives are jobs beside the archive.
+func archives(o Options) []Contestant {
+	times := []string{jobsPerSecond, "claim p50 ms", "claim p99 ms"}
+	return []Contestant{
+		{Name: "archive", Table: tableArchive, Label: fmt.Sprintf("%d jobs/s offered, %d expired rows", offered, o.Rows), Keys: scattered,
+			Figures: times, Prepare: expired(o.Rows), Race: claimed(nil), Check: finished},
+		{Name: "archive", Table: tableArchive, Label: "the same beside settle archive", Keys: scattered,
+			Figures: append(times, rowsPerSecond), Prepare: expired(o.Rows), Race: claimed(archiving), Check: finished},
 	}
 }
 

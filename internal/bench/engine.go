@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/settlemq/settle/consumer"
 	"github.com/settlemq/settle/idemstore"
@@ -35,6 +36,23 @@ func engine(kind func(*Stage) consumer.Definition, watched telemetryOf, await fu
 		err = await(serving, s)
 		stop(nil)
 		return errors.Join(err, <-ended)
+	}
+}
+
+// together runs so many at once. They see the end at about the same time; the first of them says when that was.
+func together(n int, one func(context.Context, *Stage) error) func(context.Context, *Stage) error {
+	return func(ctx context.Context, s *Stage) error {
+		stages, ended := make([]Stage, n), make(chan error, n)
+		for i := range stages {
+			stages[i] = *s
+			go func() { ended <- one(ctx, &stages[i]) }()
+		}
+		var errs []error
+		for range stages {
+			errs = append(errs, <-ended)
+		}
+		s.emptied = slices.MinFunc(stages, func(a, b Stage) int { return a.emptied.Compare(b.emptied) }).emptied
+		return errors.Join(errs...)
 	}
 }
 

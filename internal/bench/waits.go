@@ -35,8 +35,9 @@ var stepsOf = map[string]step{
 
 // waits adds up what jobs wait for. A nil waits adds nothing.
 type waits struct {
-	sums  [stepCount]atomic.Int64 // nanoseconds
-	acked func()                  // called after each confirmed ack; may be nil
+	sums    [stepCount]atomic.Int64 // nanoseconds
+	acked   func()                  // called after each confirmed ack; may be nil
+	claimed func(time.Duration)     // called after each claim; may be nil
 }
 
 func (w *waits) add(s step, d time.Duration) {
@@ -44,8 +45,11 @@ func (w *waits) add(s step, d time.Duration) {
 		return
 	}
 	w.sums[s].Add(int64(d))
-	if s == acking && w.acked != nil {
+	switch {
+	case s == acking && w.acked != nil:
 		w.acked()
+	case s == claiming && w.claimed != nil:
+		w.claimed(d)
 	}
 }
 
