@@ -26,12 +26,14 @@ type group[Q, A any] struct {
 	patience time.Duration                             // of a request, for its group to begin and to end
 
 	late  time.Duration // after which a group's lane is no longer counted, and slow is told; 0: never
+	most  int           // lanes, with those that are not counted; 0: any number
 	slow  func([]Q)     // may be nil
 	sizes timer         // of groups; no times
 
 	mu      sync.Mutex
 	waiting []*member[Q, A]
-	flying  int // lanes that are counted
+	lanes   int // that there are
+	flying  int // those of them that are counted
 	runners sync.WaitGroup
 }
 
@@ -49,11 +51,13 @@ type member[Q, A any] struct {
 }
 
 // Bounds of grouping: a group must stay well below the lock timeout. One group is in flight at a time, because two of half
-// the size cost more; another one joins it where the server takes its time or makes it wait for a lock.
+// the size cost more; another one joins it where the server takes its time or makes it wait for a lock. There are no more than that, so that
+// heartbeats find a connection.
 const (
 	groupLimit = 256
 	groupLanes = 1
 	groupLate  = 10 * time.Millisecond
+	groupMost  = 2
 )
 
 var errPatience = fmt.Errorf("the group does not end: %w", context.DeadlineExceeded)
@@ -85,8 +89,9 @@ func (g *group[Q, A]) do(ctx context.Context, request Q) (A, error) {
 
 // start opens one more lane, if there may be one. It is called under the lock.
 func (g *group[Q, A]) start(ctx context.Context, lanes int) {
-	if g.flying < lanes {
+	if g.flying < lanes && (g.most == 0 || g.lanes < g.most) {
 		g.flying++
+		g.lanes++
 		g.runners.Go(func() { g.fly(ctx) })
 	}
 }
@@ -151,6 +156,7 @@ func (g *group[Q, A]) take(ctx context.Context) []*member[Q, A] {
 	limit, lanes := g.bounds()
 	if len(g.waiting) == 0 || g.flying > lanes {
 		g.flying--
+		g.lanes--
 		return nil
 	}
 	taken := make([]*member[Q, A], 0, min(len(g.waiting), limit))
@@ -211,19 +217,19 @@ func (e *Engine) newGroups() {
 		return &group[idemstore.Claim, idemstore.Claimed]{
 			key:    func(c idemstore.Claim) string { return c.Kind + " " + c.Key },
 			run:    together(f, nobodyAnswers),
-			bounds: fixed(groupLimit, groupLanes), late: groupLate, ample: e.config.Lease, patience: e.config.Lease, sizes: sizes(statement),
+			bounds: fixed(groupLimit, groupLanes), late: groupLate, most: groupMost, ample: e.config.Lease, patience: e.config.Lease, sizes: sizes(statement),
 		}
 	}
 	e.newClaims, e.claims = claims(e.store.ClaimNew, "claim_new"), claims(e.store.Claim, "claim")
 	e.saves = &group[idemstore.Save, idemstore.Saved]{
 		key:    func(s idemstore.Save) string { return s.Kind + " " + s.Key },
 		run:    together(e.store.Save, func(error) bool { return false }),
-		bounds: fixed(groupLimit, groupLanes), late: groupLate, ample: saveTimeout, patience: saveTimeout, sizes: sizes("save"),
+		bounds: fixed(groupLimit, groupLanes), late: groupLate, most: groupMost, ample: saveTimeout, patience: saveTimeout, sizes: sizes("save"),
 	}
 	e.guards = &group[idemstore.Guard, idemstore.Guarded]{
 		key:    func(g idemstore.Guard) string { return g.Kind + " " + g.ID },
 		run:    together(e.store.Guard, nobodyAnswers),
-		bounds: fixed(groupLimit, groupLanes), late: groupLate, ample: e.config.Lease, patience: e.config.Lease, sizes: sizes("guard"),
+		bounds: fixed(groupLimit, groupLanes), late: groupLate, most: groupMost, ample: e.config.Lease, patience: e.config.Lease, sizes: sizes("guard"),
 	}
 }
 

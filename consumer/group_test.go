@@ -98,8 +98,8 @@ func (s *sky) calm() {
 func (s *sky) empty() {
 	s.t.Helper()
 	s.runners.Wait()
-	if s.flying != 0 || len(s.waiting) != 0 {
-		s.t.Errorf("%d lanes and %d requests are left", s.flying, len(s.waiting))
+	if s.flying != 0 || s.lanes != 0 || len(s.waiting) != 0 {
+		s.t.Errorf("%d lanes, %d of them counted, and %d requests are left", s.lanes, s.flying, len(s.waiting))
 	}
 }
 
@@ -145,6 +145,34 @@ func TestAnotherGroupJoinsASlowOne(t *testing.T) {
 		if !slices.Equal(told, []string{"a"}) {
 			t.Errorf("slow were %q", told)
 		}
+	})
+}
+
+// Where all groups are slow there are as many as may be, and whichever is back first takes those that wait.
+func TestSlowGroupsAreNoMoreThanMayBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSky(t, 9, 1)
+		s.late, s.most = 10*time.Millisecond, 2
+		first := s.ask("a")
+		a := s.next("a")
+		second := s.ask("b")
+		<-time.After(s.late)
+		b := s.next("b")
+		third := s.ask("c")
+		<-time.After(2 * s.late)
+		s.calm()
+		close(b.land)
+		second()
+		c := s.next("c")
+		close(a.land)
+		first()
+		s.calm()
+		close(c.land)
+		third()
+		fourth := s.ask("d") // no lane was forgotten
+		close(s.next("d").land)
+		fourth()
+		s.empty()
 	})
 }
 
