@@ -238,11 +238,14 @@ func TestD18CommitArrivesLate(t *testing.T) {
 	w.exec(t, `create table public.gate (open boolean)`)
 	w.exec(t, `create function public.wait_at_gate() returns void language plpgsql as $$
 	begin
-		perform pg_advisory_xact_lock_shared(1);
-		while not exists (select from public.gate) loop
-			begin
-				perform pg_sleep(0.01);
-			exception when query_canceled then -- the driver sends a cancel request, which may as well get lost
+		loop
+			begin -- around all of it, the lock included: the driver sends a cancel request, and it may come at any moment
+				perform pg_advisory_xact_lock_shared(1);
+				while not exists (select from public.gate) loop
+					perform pg_sleep(0.01);
+				end loop;
+				exit;
+			exception when query_canceled then -- as if it had got lost
 			end;
 		end loop; end $$`)
 	done := async(func() ([]idemstore.Saved, error) { return w.cut.Save(t.Context(), s) })
