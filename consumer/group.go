@@ -51,8 +51,8 @@ type member[Q, A any] struct {
 }
 
 // Bounds of grouping: a group must stay well below the lock timeout. One group is in flight at a time, because two of half
-// the size cost more; another one joins it where the server takes its time or makes it wait for a lock. There are no more than that, so that
-// heartbeats find a connection.
+// the size cost more; another one joins it where the server takes its time or makes it wait for a lock. There are no more
+// than that, so that heartbeats find a connection.
 const (
 	groupLimit = 256
 	groupLanes = 1

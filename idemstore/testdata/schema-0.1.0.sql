@@ -120,8 +120,9 @@ create index if not exists tasks_of_trace on settle.tasks (substr(origin_trace, 
 create index if not exists tasks_of_derived_key on settle.tasks (substr(provider_key, 4, 12) collate "C") where provider_key like 's1-%';
 
 -- Search terms of a task: customer, reference, external id. Insert-only: an index on a column of tasks gets an entry with
--- every new version of the row that is no heap-only one, and a save is none, because it takes the row out of tasks_open. No foreign key: it would cost every save a
--- look-up, and the only writer inserts the task in the same statement or holds its row.
+-- every new version of the row that is no heap-only one, and a save is none, because it takes the row out of tasks_open.
+-- No foreign key: it would cost every save a look-up, and the only writer inserts the task in the same statement or holds
+-- its row.
 create table if not exists settle.task_refs (
   name    text   collate "C" not null check (octet_length(name) between 1 and 64),
   value   text   collate "C" not null check (octet_length(value) between 1 and 512),
