@@ -215,7 +215,7 @@ func TestD18TakenOverBeforeTheSecondLook(t *testing.T) {
 	w.reconnect = func() {
 		w.reconnect = nil
 		rig.Await(t, shot.Fired(), soon, "the cut before COMMIT")
-		w.expire(t, f.TaskID) // waits for the lock of the session that was cut
+		w.expire(t, f.TaskID)
 		second = w.expect(t, idemstore.Ask, claimOf("order_1"))
 	}
 	if saved, err := w.cut.Save(t.Context(), s); !errors.Is(err, idemstore.ErrLost) {
@@ -310,10 +310,11 @@ func TestD18ArmNotAnswered(t *testing.T) {
 			t.Parallel()
 			w := newWire(t)
 			f := w.asking(t, "order_1")
-			fault.arm(w.proxy, rig.CommitCut{Containing: "/* settle:arm */"})
+			shot := fault.arm(w.proxy, rig.CommitCut{Containing: "/* settle:arm */"})
 			if armed, err := w.cut.Arm(t.Context(), armOf(f)); err == nil {
 				t.Errorf("armed: %+v", armed)
 			}
+			rig.Await(t, shot.Fired(), soon, "the cut around COMMIT") // from here its session holds no lock
 			// The next attempt asks whatever became of this one.
 			w.expire(t, f.TaskID)
 			w.expect(t, idemstore.Ask, claimOf("order_1"))

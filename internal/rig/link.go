@@ -12,10 +12,11 @@ type link struct {
 	client, server net.Conn
 	done           chan struct{} // closed by close
 	once           sync.Once
+	answered       chan struct{} // closed when nothing more comes from the server
 }
 
 func newLink(client, server net.Conn) *link {
-	return &link{client: client, server: server, done: make(chan struct{})}
+	return &link{client: client, server: server, done: make(chan struct{}), answered: make(chan struct{})}
 }
 
 func (l *link) close() {
@@ -34,14 +35,28 @@ func (l *link) run(toServer, toClient *gate, t tap) {
 		down = (&messages{size: t.sizeFromServer, see: t.fromServer}).pass
 	}
 	var both sync.WaitGroup
-	both.Go(func() { l.pump(l.client, l.server, toServer, up) })
-	both.Go(func() { l.pump(l.server, l.client, toClient, down) })
+	both.Go(func() { l.pump(l.client, l.server, toServer, up, l.end) })
+	both.Go(func() {
+		defer close(l.answered)
+		l.pump(l.server, l.client, toClient, down, l.close)
+	})
 	both.Wait()
 	l.close()
 }
 
+// end tells the server that no more comes, and closes the link when the server has worked off what came before: what
+// a client sent in one go is still being worked on when its last byte has left.
+func (l *link) end() {
+	closeWrite(l.server)
+	select {
+	case <-l.answered:
+	case <-l.done:
+	}
+	l.close()
+}
+
 // pump passes one direction on. An end of stream is passed on as such; anything else that goes wrong ends the link.
-func (l *link) pump(from, to net.Conn, g *gate, pass passer) {
+func (l *link) pump(from, to net.Conn, g *gate, pass passer, cut func()) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
@@ -53,7 +68,7 @@ func (l *link) pump(from, to net.Conn, g *gate, pass passer) {
 			l.close()
 		}
 		if shot != nil {
-			shot.fire(l.close)
+			shot.fire(cut)
 			return
 		}
 		if errors.Is(err, io.EOF) {

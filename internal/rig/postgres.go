@@ -64,6 +64,7 @@ func (p *PostgresProxy) URL() string {
 func (p *PostgresProxy) DropCommitAnswer(c CommitCut) *Shot { return p.arm(c, false) }
 
 // CutBeforeCommit arms one cut right before a commit: all that came before it reaches the server, the commit does not.
+// Unless the client is gone before, the server has rolled back and its session is over when the shot has fired.
 func (p *PostgresProxy) CutBeforeCommit(c CommitCut) *Shot { return p.arm(c, true) }
 
 func (p *PostgresProxy) arm(c CommitCut, before bool) *Shot {

@@ -2,6 +2,7 @@ package rig
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -189,4 +190,42 @@ func TestProxyLeavesNoGoroutine(t *testing.T) {
 		c.hearNothing()
 	})
 	goleak.VerifyNone(t, before)
+}
+
+// firstMessage is a tap whose first message is a line, at which the connection is cut.
+type firstMessage struct{ *Shot }
+
+func (firstMessage) sizeFromClient(b []byte) int                 { return bytes.IndexByte(b, '\n') + 1 }
+func (firstMessage) sizeFromServer(b []byte) int                 { return len(b) }
+func (f firstMessage) fromClient([]byte) (out []byte, cut *Shot) { return nil, f.Shot }
+func (firstMessage) fromServer(m []byte) (out []byte, cut *Shot) { return m, nil }
+
+// What a client sends in one go is still being worked on when it is cut off: in Postgres it may even hold locks.
+func TestCutFiresWhenTheServerIsDone(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	shot := &Shot{fired: make(chan struct{})}
+	c := dial(t, startProxy(t, listener.Addr().String(), func() tap { return firstMessage{shot} }))
+	c.say("commit")
+	server, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if came, err := io.ReadAll(server); len(came) > 0 || err != nil {
+		t.Errorf("the server read %q, %v; want nothing and the end", came, err)
+	}
+	if _, err := io.WriteString(server, "still at work\n"); err != nil {
+		t.Error(err)
+	}
+	c.hear("still at work")
+	select {
+	case <-shot.Fired():
+		t.Error("fired while the server is at work")
+	default:
+	}
+	server.Close()
+	Await(t, shot.Fired(), soon, "the cut when the server is done")
 }
