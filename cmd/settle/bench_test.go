@@ -142,9 +142,10 @@ func TestBenchLeavesServersAsTheyWere(t *testing.T) {
 			publishInto(t, js, "jobs.report.create", `{"task_id": 42, "report_type": "monthly"}`)
 		}
 		before := leftovers(t, postgres.URL(), js)
-		code, out, said := runSettle(t, env, nil, "bench", "--json", "--jobs", "30", "--rounds", "2", "--only", "loop,emitting,local")
+		code, out, said := runSettle(t, env, nil, "bench", "--json", "--jobs", "30", "--rounds", "2", "--rows", "20",
+			"--only", "loop,emitting,local,growth")
 		var r bench.Report
-		if err := json.Unmarshal([]byte(out), &r); code != exitDone || err != nil || len(r.Figures) != 3 || len(r.Figures[2].Rounds) != 2 {
+		if err := json.Unmarshal([]byte(out), &r); code != exitDone || err != nil || len(r.Figures) != 5 || len(r.Figures[2].Rounds) != 2 {
 			t.Fatalf("exit %d, %v: %s%s", code, err, out, said)
 		}
 		if r.Figures[0].PerJob != nil {

@@ -61,6 +61,7 @@ type Contestant struct {
 	Slots       int      // instead of Options.Slots; 0: those
 	Connections int      // of Stage.Pool; 0: 64
 	Keys        func(i int) string
+	Fill        func(context.Context, *Stage) error              // makes rows, once a run: each measurement has a copy of them
 	Prepare     func(context.Context, *Stage) error              // before the clock runs; nil: Stage.Queue
 	Race        func(context.Context, *Stage) ([]float64, error) // returns what it came to
 	Check       func(context.Context, *Stage) error              // whether the work was done; nil: not checked
@@ -171,15 +172,26 @@ type series struct {
 	costs  []float64   // processor seconds of all processes in each round
 	used   usage       // in all rounds
 	shares *Shares     // in the warm-up
+	filled *Stage      // what Fill has made
 }
 
 // measure is one measurement of a contestant.
 func (s *servers) measure(ctx context.Context, o Options, round int, x *series) (err error) {
-	st := s.newStage(&x.Contestant)
-	st.live = func(done, of int, took time.Duration) {
+	live := func(done, of int, took time.Duration) {
 		if o.Live != nil {
 			o.Live(State{Round: round, Rounds: o.Rounds, Contestant: x.Label, Done: done, Of: of, For: took})
 		}
+	}
+	live(0, 0, 0)
+	if x.Fill != nil && x.filled == nil {
+		if x.filled, err = s.fill(ctx, &x.Contestant, live); err != nil {
+			return fmt.Errorf("fill: %w", err)
+		}
+	}
+	st := s.newStage(&x.Contestant)
+	st.live = live
+	if x.filled != nil {
+		st.copyOf(x.filled)
 	}
 	if round == 0 {
 		st.waits = &waits{}
@@ -207,7 +219,6 @@ func (s *Stage) run(ctx context.Context, x *series) (values []float64, used usag
 	if prepare == nil {
 		prepare = func(ctx context.Context, s *Stage) error { return s.Queue(ctx) }
 	}
-	s.live(0, 0, 0)
 	if err := s.open(ctx); err != nil {
 		return nil, used, err
 	}

@@ -69,7 +69,7 @@ func situations(o Options) []Contestant {
 
 		{Name: "growth", Table: tableGrowth, Label: "empty table", Keys: scattered, Race: race, Check: finished},
 		{Name: "growth", Table: tableGrowth, Label: fmt.Sprintf("table with %d finished rows", o.Rows), Keys: scattered,
-			Prepare: grown(o.Rows), Race: race, Check: finished},
+			Fill: filled(o.Rows), Race: race, Check: finished},
 
 		{Name: "recovery", Table: tableRecovery, Label: "workers alone", Race: race, Check: finished},
 		{Name: "recovery", Table: tableRecovery, Label: fmt.Sprintf("recovery of %d rows alone", o.Stuck),
@@ -78,9 +78,9 @@ func situations(o Options) []Contestant {
 			Figures: []string{jobsPerSecond, rowsPerSecond}, Prepare: stuck(o.Stuck, true), Race: beside},
 
 		{Name: "search", Table: tableSearch, Label: fmt.Sprintf("%d jobs/s offered, %d finished rows", offered, o.Rows), Keys: scattered,
-			Prepare: filled(o.Rows), Race: Rate(engine(external, unseen, offeredAcked)), Check: finished},
+			Fill: filled(o.Rows), Prepare: nothingQueued, Race: Rate(engine(external, unseen, offeredAcked)), Check: finished},
 		{Name: "search", Table: tableSearch, Label: fmt.Sprintf("the same beside %d searches/s", searches), Keys: scattered,
-			Figures: []string{jobsPerSecond, "find p50 ms", "find p99 ms"}, Prepare: filled(o.Rows), Race: searched, Check: finished},
+			Figures: []string{jobsPerSecond, "find p50 ms", "find p99 ms"}, Fill: filled(o.Rows), Prepare: nothingQueued, Race: searched, Check: finished},
 	}
 }
 
@@ -89,9 +89,9 @@ func archives(o Options) []Contestant {
 	times := []string{jobsPerSecond, "claim p50 ms", "claim p99 ms"}
 	return []Contestant{
 		{Name: "archive", Table: tableArchive, Label: fmt.Sprintf("%d jobs/s offered, %d expired rows", offered, o.Rows), Keys: scattered,
-			Figures: times, Prepare: expired(o.Rows), Race: claimed(nil), Check: finished},
+			Figures: times, Fill: expired(o.Rows), Prepare: nothingQueued, Race: claimed(nil), Check: finished},
 		{Name: "archive", Table: tableArchive, Label: "the same beside settle archive", Keys: scattered,
-			Figures: append(times, rowsPerSecond), Prepare: expired(o.Rows), Race: claimed(archiving), Check: finished},
+			Figures: append(times, rowsPerSecond), Fill: expired(o.Rows), Prepare: nothingQueued, Race: claimed(archiving), Check: finished},
 	}
 }
 
@@ -135,17 +135,7 @@ func again(ctx context.Context, s *Stage) error {
 	})
 }
 
-// grown fills the table before the jobs are queued.
-func grown(rows int) func(context.Context, *Stage) error {
-	return func(ctx context.Context, s *Stage) error {
-		if err := s.multiply(ctx, rows, asFinished); err != nil {
-			return err
-		}
-		return s.Queue(ctx)
-	}
-}
-
-// filled fills the table and queues nothing.
+// filled fills the table.
 func filled(rows int) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error { return s.multiply(ctx, rows, asFinished) }
 }

@@ -140,6 +140,29 @@ func (s *servers) exec(ctx context.Context, statement string) error {
 	return err
 }
 
+// create makes a database, as a copy of the template if one is named. Files are copied as such where the server lets one
+// choose: by way of the WAL, millions of rows would fill it.
+func (s *servers) create(ctx context.Context, database, template string) error {
+	conn, err := pgx.Connect(ctx, s.databaseURL)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	statement := "create database " + database
+	if template != "" {
+		var choice bool
+		if err := conn.QueryRow(ctx, "select current_setting('server_version_num')::int >= 150000").Scan(&choice); err != nil {
+			return err
+		}
+		statement += " template " + template
+		if choice {
+			statement += " strategy file_copy"
+		}
+	}
+	_, err = conn.Exec(ctx, statement)
+	return err
+}
+
 // version is that of PostgreSQL.
 func (s *servers) version(ctx context.Context) (v string, err error) {
 	conn, err := pgx.Connect(ctx, s.databaseURL)

@@ -30,7 +30,8 @@ type Stage struct {
 	connections int
 	database    string
 	keys        func(i int) string
-	rows        int // finished or unknown ones that are there before
+	template    string // a database of which its own is a copy; empty: its own is new
+	rows        int    // finished or unknown ones that are there before
 	waits       *waits
 	live        func(done, of int, took time.Duration)
 	asked       *lookups
@@ -63,23 +64,35 @@ func (s *servers) newStage(c *Contestant) *Stage {
 	return st
 }
 
+// fill makes the rows of a contestant. Its database is kept until the run is over, for copies.
+func (s *servers) fill(ctx context.Context, c *Contestant, live func(done, of int, took time.Duration)) (st *Stage, err error) {
+	st = s.newStage(c)
+	st.live = live
+	s.closers = append(s.closers, func() error { return st.drop(context.WithoutCancel(ctx)) })
+	defer func() { err = errors.Join(err, st.unqueue(context.WithoutCancel(ctx))) }()
+	if err := st.open(ctx); err != nil {
+		return nil, err
+	}
+	defer st.Pool.Close() // nobody may be connected to what is copied
+	return st, c.Fill(ctx, st)
+}
+
+// copyOf makes it one whose rows are there already: they are of its kind.
+func (s *Stage) copyOf(filled *Stage) {
+	s.Kind, s.template, s.rows = filled.Kind, filled.database, filled.rows
+}
+
 func (s *Stage) open(ctx context.Context) (err error) {
-	if err := s.servers.exec(ctx, "create database "+s.database); err != nil {
+	if err := s.servers.create(ctx, s.database, s.template); err != nil {
 		return fmt.Errorf("make a database (the role needs CREATEDB): %w", err)
 	}
 	if s.URL, err = devenv.DatabaseURL(s.servers.databaseURL, s.database); err != nil {
 		return err
 	}
-	conn, err := pgx.Connect(ctx, s.URL)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
-	if err := idemstore.Migrate(ctx, conn); err != nil {
-		return err
-	}
-	if _, err := conn.Exec(ctx, handTable); err != nil {
-		return err
+	if s.template == "" {
+		if err := s.makeTables(ctx); err != nil {
+			return err
+		}
 	}
 	config, err := pgxpool.ParseConfig(s.URL)
 	if err != nil {
@@ -90,21 +103,42 @@ func (s *Stage) open(ctx context.Context) (err error) {
 	return err
 }
 
+func (s *Stage) makeTables(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, s.URL)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	if err := idemstore.Migrate(ctx, conn); err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, handTable)
+	return err
+}
+
 // close takes away what the measurement has made.
 func (s *Stage) close(ctx context.Context) error {
 	if s.Pool != nil {
 		s.Pool.Close()
 	}
-	dropped := s.servers.exec(ctx, "drop database if exists "+s.database+" with (force)")
+	return errors.Join(s.drop(ctx), s.unqueue(ctx))
+}
+
+func (s *Stage) drop(ctx context.Context) error {
+	return s.servers.exec(ctx, "drop database if exists "+s.database+" with (force)")
+}
+
+// unqueue takes its consumer and what is left of its messages out of the stream.
+func (s *Stage) unqueue(ctx context.Context) error {
 	stream, err := s.JS.Stream(ctx, jobStream)
 	if err != nil {
-		return errors.Join(dropped, err)
+		return err
 	}
 	err = stream.DeleteConsumer(ctx, s.Durable())
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		err = nil
 	}
-	return errors.Join(dropped, err, stream.Purge(ctx, jetstream.WithPurgeSubject(s.Subject())))
+	return errors.Join(err, stream.Purge(ctx, jetstream.WithPurgeSubject(s.Subject())))
 }
 
 // Subject is where jobs of the measurement are published.
