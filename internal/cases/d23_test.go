@@ -41,7 +41,7 @@ func TestD23NoTransactionDuringTheCall(t *testing.T) {
 		idle += now
 		return done == jobs
 	})
-	if took := time.Since(begin); took > 2*latency {
+	if took := time.Since(begin); took > 4*latency { // two connections, held meanwhile, would carry them in ten rounds
 		t.Errorf("%d calls of %s at once took %s", jobs, latency, took)
 	}
 	s.holds(all...)
@@ -52,7 +52,7 @@ func TestD23NoTransactionDuringTheCall(t *testing.T) {
 		t.Errorf("seen idle in a transaction %d times", idle)
 	}
 	stat := w.pool.Stat()
-	if mean := stat.EmptyAcquireWaitTime() / max(time.Duration(stat.EmptyAcquireCount()), 1); mean > 100*time.Millisecond {
+	if mean := stat.EmptyAcquireWaitTime() / max(time.Duration(stat.EmptyAcquireCount()), 1); mean > latency/2 {
 		t.Errorf("%d waits for a connection, %s on average", stat.EmptyAcquireCount(), mean)
 	}
 	t.Logf("%d waits for a connection; the longest took %s", stat.EmptyAcquireCount(), waits.longest())
