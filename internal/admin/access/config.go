@@ -27,7 +27,8 @@ type Config struct {
 	// Proxy says which proxies are believed, and what.
 	Proxy Proxy
 
-	// CertFile and KeyFile make the listener speak TLS, 1.2 or later: PEM, both or none. They are read once.
+	// CertFile and KeyFile make the listener speak TLS, 1.2 or later: PEM, both or none. They are read
+	// again when they change; while they do not fit, the pair before is served.
 	CertFile, KeyFile string
 
 	// Idle ends a session that nobody used for that long; a page that refreshes itself does not use it. Lifetime ends it
@@ -84,11 +85,11 @@ func New(c Config) (*Access, error) {
 		origin: http.NewCrossOriginProtection(), hashing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 	}
 	if c.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+		cert, err := openCertificate(c.CertFile, c.KeyFile, c.Logger)
 		if err != nil {
-			return nil, fmt.Errorf("access: certificate: %w", err)
+			return nil, fmt.Errorf("access: %w", err)
 		}
-		a.tls = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+		a.tls = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: cert.get}
 	}
 	if c.Users != "" {
 		var err error

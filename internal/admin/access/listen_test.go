@@ -1,6 +1,7 @@
 package access
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -80,7 +81,7 @@ func TestTheClientIsWhomTheLastProxySaw(t *testing.T) {
 
 func TestOverTLS(t *testing.T) {
 	t.Parallel()
-	cert, key, pool := certificate(t)
+	cert, key, pool := newCertificate(t)
 	s := open(t, func(c *Config) { c.CertFile, c.KeyFile = cert, key; c.Logger = slog.New(slog.DiscardHandler) })
 	send := func(versions *tls.Config, r *http.Request) (answer, error) {
 		transport := &http.Transport{TLSClientConfig: versions, DisableKeepAlives: true, ForceAttemptHTTP2: true}
@@ -117,7 +118,56 @@ func TestOverTLS(t *testing.T) {
 	}
 }
 
-func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
+// A certificate is renewed by replacing its files, one after the other, under a running screen.
+func TestARenewedCertificateIsServed(t *testing.T) {
+	t.Parallel()
+	cert, key, _ := newCertificate(t)
+	var log bytes.Buffer
+	c, err := openCertificate(cert, key, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	serves := func(name, file string, lines int) {
+		t.Helper()
+		got, err := c.get(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.get(nil)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if block, _ := pem.Decode(text); !bytes.Equal(block.Bytes, got.Certificate[0]) {
+			t.Errorf("%s: not the certificate in %s is served", name, filepath.Base(file))
+		}
+		if n := strings.Count(log.String(), "\n"); n != lines {
+			t.Errorf("%s: %d log lines, want %d:\n%s", name, n, lines, &log)
+		}
+	}
+	serves("unchanged", cert, 0)
+
+	newCert, newKey, _ := newCertificate(t)
+	old := filepath.Join(filepath.Dir(cert), "old.pem")
+	for _, move := range [][2]string{{cert, old}, {newCert, cert}} {
+		if err := os.Rename(move[0], move[1]); err != nil {
+			t.Fatal(err)
+		}
+		if move[0] == cert {
+			serves("without its file", old, 1)
+		}
+	}
+	serves("with the old key", old, 2)
+	if err := os.Rename(newKey, key); err != nil {
+		t.Fatal(err)
+	}
+	serves("renewed", cert, 3)
+	if _, err := openCertificate(cert, newCert, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("opened without a key")
+	}
+}
+
+func newCertificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
