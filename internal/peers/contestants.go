@@ -32,6 +32,9 @@ var peers = []peer{
 		"64 goroutines, each with a connection: insert, update, confirmed ack for each message; one table with the key as its only index beside the primary key",
 	}},
 	prototypePeer,
+	transportPeer,
+	batchedPeer,
+	arraysPeer,
 	watermillPeer,
 	dbosPeer,
 }

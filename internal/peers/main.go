@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string) error {
 	flags.IntVar(&o.Rounds, "rounds", 5, "rounds; each measures every contestant once")
 	flags.StringVar(&only, "only", "", "measure these, separated by commas; the first is compared with the others: "+
 		strings.Join(names(), ", ")+", or a contestant of settle bench")
-	flags.BoolVar(&all, "all", false, "measure the slow ones too")
+	flags.BoolVar(&all, "all", false, "measure the slow ones too, and what JetStream and PostgreSQL do alone")
 	flags.BoolVar(&tune, "tune", false, "measure each of them at several concurrencies instead")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object instead")
 	if err := flags.Parse(args); err != nil {

@@ -57,6 +57,20 @@ func TestSettleIsNotFarBehindRiver(t *testing.T) {
 	}
 }
 
+// The limits that the table names come from runs in which all was done.
+func TestTheLimitsAreMeasured(t *testing.T) {
+	names := []string{"transport", "batched", "arrays"}
+	run, err := measure(t.Context(), bench.Options{Jobs: 2000, Rounds: 1, Only: names, Live: func(bench.State) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if r := run.of(name); r.Median <= 0 || r.Process <= 0 || len(r.Settings) == 0 || (r.Postgres > 10) == (name == "transport") {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
 func TestTheRatioIsThatOfEachRound(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -36,12 +36,12 @@ var prototypePeer = peer{name: "prototype", usual: true,
 func prototypeWith(name string, groups int) bench.Contestant {
 	return bench.Contestant{Name: name, Label: fmt.Sprintf("bare prototype, %d groups of %d", groups, group),
 		Prepare: func(ctx context.Context, s *bench.Stage) error {
-			if _, err := s.Pool.Exec(ctx, prototypeTable); err != nil {
+			if err := makePrototype(ctx, s); err != nil {
 				return err
 			}
 			return s.Queue(ctx)
 		},
-		Race:  bench.Rate(func(ctx context.Context, s *bench.Stage) error { return prototypeWork(ctx, s, groups) }),
+		Race:  bench.Rate(func(ctx context.Context, s *bench.Stage) error { return pulled(ctx, s, groups, inGroup) }),
 		Check: func(ctx context.Context, s *bench.Stage) error { return expect(ctx, s, prototypeDone) }}
 }
 
@@ -55,7 +55,13 @@ from unnest($1::bigint[], $2::text[]) as r (id, result) where p.id = r.id and p.
 	prototypeDone = `select count(*), count(distinct key) filter (where status = 'finished' and result like '%' || key || '%') from prototype`
 )
 
-func prototypeWork(ctx context.Context, s *bench.Stage, groups int) error {
+func makePrototype(ctx context.Context, s *bench.Stage) error {
+	_, err := s.Pool.Exec(ctx, prototypeTable)
+	return err
+}
+
+// pulled takes groups of messages, so many at once, and acks what do has done, until all are acked.
+func pulled(ctx context.Context, s *bench.Stage, groups int, do func(context.Context, *bench.Stage, []jetstream.Msg) error) error {
 	c, err := s.Consumer(ctx)
 	if err != nil {
 		return err
@@ -66,7 +72,7 @@ func prototypeWork(ctx context.Context, s *bench.Stage, groups int) error {
 	var workers sync.WaitGroup
 	for range groups {
 		workers.Go(func() {
-			if err := prototypeWorker(working, s, c, over); err != nil {
+			if err := eachGroup(working, s, c, over, do); err != nil {
 				stop(err)
 			}
 		})
@@ -77,8 +83,10 @@ func prototypeWork(ctx context.Context, s *bench.Stage, groups int) error {
 	return err
 }
 
-// prototypeWorker takes group after group until it is over.
-func prototypeWorker(ctx context.Context, s *bench.Stage, c jetstream.Consumer, over <-chan struct{}) error {
+// eachGroup takes group after group until it is over.
+func eachGroup(ctx context.Context, s *bench.Stage, c jetstream.Consumer, over <-chan struct{},
+	do func(context.Context, *bench.Stage, []jetstream.Msg) error,
+) error {
 	answers, err := s.JS.Conn().SubscribeSync(nats.NewInbox())
 	if err != nil {
 		return err
@@ -90,7 +98,7 @@ func prototypeWorker(ctx context.Context, s *bench.Stage, c jetstream.Consumer, 
 			return err
 		}
 		if len(messages) > 0 {
-			if err := inGroup(ctx, s, messages); err != nil {
+			if err := do(ctx, s, messages); err != nil {
 				return err
 			}
 			if err := ackAll(ctx, s.JS.Conn(), answers, messages); err != nil {
@@ -132,13 +140,18 @@ func all(batch jetstream.MessageBatch) (messages []jetstream.Msg, err error) {
 
 // inGroup claims the keys, does nothing for each, and saves what came of it.
 func inGroup(ctx context.Context, s *bench.Stage, messages []jetstream.Msg) error {
-	keys, payloads := make([]string, len(messages)), make([][]byte, len(messages))
+	payloads := make([][]byte, len(messages))
 	for i, m := range messages {
-		var j noop
-		if err := json.Unmarshal(m.Data(), &j); err != nil {
-			return err
-		}
-		keys[i], payloads[i] = j.ID, m.Data()
+		payloads[i] = m.Data()
+	}
+	return asArrays(ctx, s, payloads)
+}
+
+// asArrays is a statement for the claims and one for the saves.
+func asArrays(ctx context.Context, s *bench.Stage, payloads [][]byte) error {
+	keys, err := keysOf(payloads)
+	if err != nil {
+		return err
 	}
 	rows, err := s.Pool.Query(ctx, prototypeClaim, keys, payloads)
 	if err != nil {
@@ -158,6 +171,18 @@ func inGroup(ctx context.Context, s *bench.Stage, messages []jetstream.Msg) erro
 	}
 	_, err = s.Pool.Exec(ctx, prototypeSave, ids, results)
 	return err
+}
+
+func keysOf(payloads [][]byte) ([]string, error) {
+	keys := make([]string, len(payloads))
+	for i, p := range payloads {
+		var j noop
+		if err := json.Unmarshal(p, &j); err != nil {
+			return nil, err
+		}
+		keys[i] = j.ID
+	}
+	return keys, nil
 }
 
 // ackAll acks the messages and waits for the answer to each.
