@@ -18,6 +18,16 @@ import (
 // decision core, and compares the line that each picks and the row that the statement leaves.
 func TestClaimTable(t *testing.T) {
 	t.Parallel()
+	for _, taken := range []bool{false, true} { // a claim of a key that is known to be taken goes another way first
+		t.Run(fmt.Sprintf("taken: %v", taken), func(t *testing.T) {
+			t.Parallel()
+			throughClaimTable(t, taken)
+		})
+	}
+}
+
+func throughClaimTable(t *testing.T, taken bool) {
+	t.Helper()
 	ctx := t.Context()
 	pool := devtest.Pool(t)
 	dropChecks(t, pool) // rows that the constraints exclude are decided, too
@@ -31,6 +41,7 @@ func TestClaimTable(t *testing.T) {
 		claims := make([]idemstore.Claim, len(part))
 		for i, f := range part {
 			claims[i] = claimFor(from+i, f)
+			claims[i].Taken = taken
 		}
 		found, err := store.Claim(ctx, claims...)
 		if err != nil {

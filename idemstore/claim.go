@@ -16,12 +16,34 @@ import (
 var ErrUnanswered = errors.New("claim was not answered and was not found")
 
 // Claim claims keys, each in one of the ways of the claim table, in one transaction that is committed before it
-// returns. A key may appear once per call. The answers are in the order of the claims.
+// returns; those that are said to be Taken and turn out to be Final are answered in one of their own before. A key may
+// appear once per call. The answers are in the order of the claims.
 //
-// It blocks for one round trip, longer only while the server lets nobody in. On an error no claim of the call
+// It blocks for one round trip, or two, longer only while the server lets nobody in. On an error no claim of the call
 // may be acted upon; only ErrUnanswered leaves open whether one was committed.
 func (s *Store) Claim(ctx context.Context, claims ...Claim) ([]Claimed, error) {
-	return s.claim(ctx, claims, s.claimOnce)
+	out, err := s.answer(ctx, claims)
+	if err != nil {
+		return nil, err
+	}
+	var rest []Claim
+	var at []int // where the answers to the rest belong
+	for i := range claims {
+		if out[i].Found != Final {
+			rest, at = append(rest, claims[i]), append(at, i)
+		}
+	}
+	if len(rest) == 0 {
+		return out, nil
+	}
+	found, err := s.claim(ctx, rest, s.claimOnce)
+	if err != nil {
+		return nil, err
+	}
+	for i, f := range found {
+		out[at[i]] = f
+	}
+	return out, nil
 }
 
 // claim runs once until its outcome is known.

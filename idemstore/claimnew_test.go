@@ -3,6 +3,7 @@ package idemstore_test
 import (
 	"bytes"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -148,5 +149,73 @@ func TestNoNewClaims(t *testing.T) {
 	got, err := newBench(t).ClaimNew(t.Context())
 	if err != nil || len(got) != 0 {
 		t.Errorf("%d answers to no claim (%v)", len(got), err)
+	}
+}
+
+// A repeat of what is over is answered the same whether or not its key was known to be taken, also where another holds the row.
+func TestARepeatIsAnsweredAlike(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	f := b.performing(t, "order_1")
+	b.save(t, finished(f))
+	claim := func(taken bool) idemstore.Claim {
+		c := claimOf("order_1")
+		c.Taken = taken
+		return c
+	}
+	for _, state := range []string{"finished", "archived"} {
+		if state == "archived" {
+			b.old(t, f.TaskID)
+			b.archiveAll(t, idemstore.Slice{})
+		}
+		said := map[bool]idemstore.Claimed{}
+		for _, taken := range []bool{false, true} {
+			c := b.expect(t, idemstore.Final, claim(taken))
+			if c.PreviousTrace != trace || c.Age.FirstSent <= 0 || string(c.Task.Result) != `{"id":"ch_1"}` || c.Task.Payload != nil {
+				t.Errorf("%s, taken: %v: %+v", state, taken, c)
+			}
+			c.Age.FirstSent, c.Age.LastSent = 0, 0
+			said[taken] = c
+		}
+		if !reflect.DeepEqual(said[false], said[true]) {
+			t.Errorf("%s: answered\n%+v\n%+v", state, said[false], said[true])
+		}
+	}
+	if row := b.task(t, f.TaskID); row.Duplicates != 4 {
+		t.Errorf("%d duplicates, want 4", row.Duplicates)
+	}
+	unlock := b.lock(t, f.TaskID)
+	b.expect(t, idemstore.Locked, claim(true))
+	unlock()
+	other := claim(true)
+	other.Payload, other.Hash, other.Origin.Sequence = []byte(`{"other": 1}`), []byte("other"), 8
+	b.expect(t, idemstore.Conflicting, other)
+	own := claim(true)
+	own.Token = f.Token
+	b.expect(t, idemstore.Locked, own)
+}
+
+// The answer to a repeat may be lost as well: then nobody answers, and the message comes again.
+func TestD18AnswerToARepeatLost(t *testing.T) {
+	t.Parallel()
+	for _, fault := range faults {
+		t.Run(fault.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			f := w.performing(t, "order_1")
+			w.save(t, finished(f))
+			c := claimOf("order_1")
+			c.Taken = true
+			shot := fault.arm(w.proxy, rig.CommitCut{Containing: "/* settle:claim-answer */"})
+			got, err := w.cut.Claim(t.Context(), c)
+			rig.Await(t, shot.Fired(), soon, "the cut around COMMIT")
+			if !errors.Is(err, idemstore.ErrUnanswered) {
+				t.Errorf("found %+v (%v), want ErrUnanswered", got, err)
+			}
+			if n := w.task(t, f.TaskID).Duplicates; (n == 1) != fault.committed {
+				t.Errorf("%d duplicates are counted", n)
+			}
+			w.expect(t, idemstore.Final, c)
+		})
 	}
 }
