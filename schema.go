@@ -5,10 +5,12 @@ package settle
 
 import _ "embed"
 
-// Schema is schema.sql: the whole schema as one idempotent script.
-//
 //go:embed schema.sql
-var Schema string
+var schema string
+
+// Schema is schema.sql: the whole schema as one idempotent script. idemstore.Migrate runs it, in one transaction under a lock
+// that keeps several from running it at once.
+func Schema() string { return schema }
 
 // SchemaVersion is the version that Schema leaves in settle.schema_version.
 const SchemaVersion = 1

@@ -2,23 +2,23 @@ package consumer
 
 import "github.com/settlemq/settle/idemstore"
 
-// OperatorAct is what a person may do to one task.
-type OperatorAct string
+// Act is what a person may do to one task.
+type Act string
 
 // The acts. Each compares the task with what was shown, counts as an attempt of its own (but for a note, and for asking in
 // vain), and leaves an audit line.
 const (
-	ActAsk       OperatorAct = "ask"        // ask the provider now; closes the task if it knows
-	ActRetry     OperatorAct = "retry"      // one more attempt, or only the local rows
-	ActSendAgain OperatorAct = "send-again" // the same, and permission for one resend without the key's protection
-	ActResolve   OperatorAct = "resolve"    // make it final by decision
-	ActSupersede OperatorAct = "supersede"  // take another content
-	ActCancel    OperatorAct = "cancel"     // give it up unsent
-	ActNote      OperatorAct = "note"       // write something down
+	ActAsk       Act = "ask"        // ask the provider now; closes the task if it knows
+	ActRetry     Act = "retry"      // one more attempt, or only the local rows
+	ActSendAgain Act = "send-again" // the same, and permission for one resend without the key's protection
+	ActResolve   Act = "resolve"    // make it final by decision
+	ActSupersede Act = "supersede"  // take another content
+	ActCancel    Act = "cancel"     // give it up unsent
+	ActNote      Act = "note"       // write something down
 )
 
 // operatorActs are all acts, in the order in which they are offered.
-var operatorActs = []OperatorAct{ActAsk, ActRetry, ActSendAgain, ActSupersede, ActCancel, ActResolve, ActNote}
+var operatorActs = []Act{ActAsk, ActRetry, ActSendAgain, ActSupersede, ActCancel, ActResolve, ActNote}
 
 // actFacts are what decides whether an act is possible and what it comes to.
 type actFacts struct {
@@ -131,7 +131,7 @@ func (w whyNot) String() string {
 
 // decideAct is the table of operator's acts. The statements in idemstore demand the same once more, under the row's lock,
 // and a test compares the two on every combination.
-func decideAct(f actFacts, a OperatorAct) (deed, whyNot) {
+func decideAct(f actFacts, a Act) (deed, whyNot) {
 	switch a {
 	case ActAsk:
 		return decideAskNow(f)
@@ -239,7 +239,7 @@ func decideResolve(f actFacts) (deed, whyNot) {
 }
 
 // decideUnsent is for the acts of which nothing may have left.
-func decideUnsent(f actFacts, a OperatorAct) (deed, whyNot) {
+func decideUnsent(f actFacts, a Act) (deed, whyNot) {
 	done := deedClose
 	if a == ActSupersede {
 		done = deedReplace
@@ -263,24 +263,24 @@ func decideUnsent(f actFacts, a OperatorAct) (deed, whyNot) {
 	return done, whyNone
 }
 
-// Option is an act that is possible now.
-type Option struct {
-	Act    OperatorAct
+// AllowedAct is an act that is possible now.
+type AllowedAct struct {
+	Act    Act
 	Effect string // what it would come to, in plain words
 }
 
 // options are the acts that a task allows, in the order in which they are offered.
-func (f actFacts) options() (out []Option) {
+func (f actFacts) options() (out []AllowedAct) {
 	for _, a := range operatorActs {
 		if d, _ := decideAct(f, a); d != deedNone {
-			out = append(out, Option{a, d.effect(a)})
+			out = append(out, AllowedAct{a, d.effect(a)})
 		}
 	}
 	return out
 }
 
 // effect is what an act comes to, as a person reads it before and after.
-func (d deed) effect(a OperatorAct) string {
+func (d deed) effect(a Act) string {
 	switch d {
 	case deedAsk:
 		return "the provider is asked what became of it; a definite answer closes the task, anything else changes nothing"

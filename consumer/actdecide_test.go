@@ -125,20 +125,20 @@ func TestOptionsAreWhatIsPossible(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		f    actFacts
-		want []OperatorAct
+		want []Act
 	}{
-		"at work":        {actFacts{status: idemstore.Started, lease: leaseLive, sending: true}, []OperatorAct{ActNote}},
-		"dead":           {actFacts{status: idemstore.Started, lease: leaseExpired, sending: true}, []OperatorAct{ActAsk, ActResolve, ActNote}},
-		"released":       {actFacts{status: idemstore.Started}, []OperatorAct{ActCancel, ActNote}},
-		"unknown":        {actFacts{status: idemstore.Unknown, unsure: true}, []OperatorAct{ActAsk, ActSendAgain, ActResolve, ActNote}},
-		"permitted":      {actFacts{status: idemstore.Unknown, unsure: true, permitted: true}, []OperatorAct{ActAsk, ActResolve, ActNote}},
-		"review, unsure": {actFacts{status: idemstore.NeedsReview, unsure: true}, []OperatorAct{ActAsk, ActRetry, ActSendAgain, ActResolve, ActNote}},
-		"review, unsent": {actFacts{status: idemstore.NeedsReview}, []OperatorAct{ActAsk, ActRetry, ActSupersede, ActCancel, ActResolve, ActNote}},
-		"failed":         {actFacts{status: idemstore.Failed}, []OperatorAct{ActRetry, ActNote}},
-		"finished":       {actFacts{status: idemstore.Finished}, []OperatorAct{ActNote}},
+		"at work":        {actFacts{status: idemstore.Started, lease: leaseLive, sending: true}, []Act{ActNote}},
+		"dead":           {actFacts{status: idemstore.Started, lease: leaseExpired, sending: true}, []Act{ActAsk, ActResolve, ActNote}},
+		"released":       {actFacts{status: idemstore.Started}, []Act{ActCancel, ActNote}},
+		"unknown":        {actFacts{status: idemstore.Unknown, unsure: true}, []Act{ActAsk, ActSendAgain, ActResolve, ActNote}},
+		"permitted":      {actFacts{status: idemstore.Unknown, unsure: true, permitted: true}, []Act{ActAsk, ActResolve, ActNote}},
+		"review, unsure": {actFacts{status: idemstore.NeedsReview, unsure: true}, []Act{ActAsk, ActRetry, ActSendAgain, ActResolve, ActNote}},
+		"review, unsent": {actFacts{status: idemstore.NeedsReview}, []Act{ActAsk, ActRetry, ActSupersede, ActCancel, ActResolve, ActNote}},
+		"failed":         {actFacts{status: idemstore.Failed}, []Act{ActRetry, ActNote}},
+		"finished":       {actFacts{status: idemstore.Finished}, []Act{ActNote}},
 	} {
 		c.f.lookup = true
-		var got []OperatorAct
+		var got []Act
 		for _, o := range c.f.options() {
 			got = append(got, o.Act)
 		}
@@ -202,7 +202,7 @@ func TestActStatements(t *testing.T) {
 	store := idemstore.New(pool, time.Minute)
 	rows := actRows()
 	acts := []struct {
-		act   OperatorAct
+		act   Act
 		force bool
 		do    func(idemstore.Task) (idemstore.Task, error)
 	}{
@@ -252,7 +252,7 @@ func TestActStatements(t *testing.T) {
 }
 
 // deedOf reads off a row what an act came to.
-func deedOf(a OperatorAct, after idemstore.Task) deed {
+func deedOf(a Act, after idemstore.Task) deed {
 	switch {
 	case after.Status.Final():
 		return deedClose

@@ -7,16 +7,17 @@ import (
 	"time"
 )
 
-// Attempt is one try at a task, as Perform and Lookup see it.
+// Attempt is one try at a task, as Perform and Lookup see it. The engine makes it. Tests of a handler may make their own with
+// the fields that it looks at: then MaySend allows everything, and SaveExternalID and KeepAnswer keep nothing.
 type Attempt[J any] struct {
-	Job         J        // decoded from the row's payload: the same in every attempt
-	TaskID      int64    // settle.tasks.id
-	Number      int      // 1 for the first attempt. Never part of a key
-	Key         string   // business key
-	ProviderKey string   // the Idempotency-Key to send: the same in every attempt
-	ExternalID  string   // the provider's id, if one is known
-	Evidence    []string // ids brought by attempts that had lost the task
-	Deadline    time.Time
+	Job         J         // decoded from the row's payload: the same in every attempt
+	TaskID      int64     // settle.tasks.id
+	Number      int       // 1 for the first attempt. Never part of a key
+	Key         string    // business key
+	ProviderKey string    // the Idempotency-Key to send: the same in every attempt
+	ExternalID  string    // the provider's id, if one is known
+	Evidence    []string  // ids brought by attempts that had lost the task
+	Deadline    time.Time // when ctx ends, by this process's clock; see Policy.Deadline
 
 	run *attempt
 }
@@ -37,7 +38,8 @@ func (a *Attempt[J]) SaveExternalID(ctx context.Context, id string) error {
 // numbers, e-mail addresses, passwords and tokens. The last call wins. It never reaches a log.
 func (a *Attempt[J]) KeepAnswer(status int, body []byte) { a.run.keepAnswer(status, body) }
 
-// Writes collects what commits together with a result.
+// Writes collects what commits together with a result. The zero value is empty and ready, for tests of a Commit; it is not safe
+// for concurrent use.
 type Writes struct {
 	statements []statement
 	emits      []emit

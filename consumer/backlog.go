@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/settlemq/settle/idemstore"
@@ -28,13 +29,14 @@ func Undelivered(ctx context.Context, js jetstream.JetStream, kinds ...string) (
 // settle_oldest_seconds, settle_outbox_* and settle_unrouted_messages, of the kinds that are named. It is for a process that
 // runs where no worker may: whoever starts workers when there is work has to see it before one runs.
 //
-// It reads every 10 s and changes nothing. What cannot be read is left out, and log is told, until it can be; a nil js leaves
-// out what is in the stream. Of c only Logger and MeterProvider count. It blocks; the error says that c measures nothing.
-func ExportBacklog(ctx context.Context, store *idemstore.Store, js jetstream.JetStream, c Config, kinds ...string) error {
+// It reads every 10 s and changes nothing. What cannot be read is left out, and the log is told, until it can be; a nil js leaves
+// out what is in the stream. Of c only Logger, MeterProvider and Lease count. It blocks, and returns nil when ctx ends; an error
+// says that the MeterProvider does not take the metrics.
+func ExportBacklog(ctx context.Context, pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...string) error {
 	c = c.withDefaults()
 	m := newMeters(c.MeterProvider)
 	m.watch(func(d Metric) bool { return d.shared })
-	s := &shared{store: store, js: js, kinds: kinds, log: textualLog(c.Logger)}
+	s := &shared{store: idemstore.New(pool, c.Lease), js: js, kinds: kinds, log: textualLog(c.Logger)}
 	stop, err := m.observe(s.show)
 	if err := errors.Join(m.err(), err); err != nil {
 		return fmt.Errorf("export the backlog: %w", err)

@@ -51,7 +51,7 @@ func (b *bench) exported(look func()) {
 	b.t.Helper()
 	ctx, stop := context.WithCancel(b.t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- ExportBacklog(ctx, b.store, b.js, b.conf, "test.pay", "test.other") }()
+	go func() { ended <- ExportBacklog(ctx, b.pool, b.js, b.conf, "test.pay", "test.other") }()
 	look()
 	stop()
 	if err := <-ended; err != nil {

@@ -29,12 +29,12 @@ func TestPublishTooLarge(t *testing.T) {
 	} {
 		out, err := PublishRaw(t.Context(), b.js, c.kind, sized(c.size), nil)
 		if len(c.says) == 0 {
-			if err != nil || out.Outcome != Stored {
+			if err != nil || out.Outcome != PublishStored {
 				t.Errorf("%s: %+v (%v), want stored", name, out, err)
 			}
 			continue
 		}
-		refused, ok := errors.AsType[*RefusedError](err)
+		refused, ok := errors.AsType[*InvalidJobError](err)
 		if !ok || refused.Reason != idemstore.TooLarge {
 			t.Errorf("%s: %+v (%v), want a refusal as too large", name, out, err)
 			continue
@@ -73,7 +73,7 @@ func TestBodyLimitOfAKindAtAWorker(t *testing.T) {
 func TestReadJob(t *testing.T) {
 	t.Parallel()
 	j, err := ReadJob((&payProvider{}).kind(), []byte(`{"order": 17, "note": "n"}`))
-	if want := (payJob{Order: TextID("17"), Note: "n"}); err != nil || j != want {
+	if want := (payJob{Order: NewID("17"), Note: "n"}); err != nil || j != want {
 		t.Errorf("read %+v (%v), want %+v", j, err, want)
 	}
 	for body, reason := range map[string]idemstore.Reason{
@@ -81,7 +81,7 @@ func TestReadJob(t *testing.T) {
 		`{"order": "a\u0000b"}`: idemstore.BadKey,
 	} {
 		j, err := ReadJob((&payProvider{}).kind(), []byte(body))
-		if refused, ok := errors.AsType[*RefusedError](err); !ok || refused.Reason != reason || j != (payJob{}) {
+		if refused, ok := errors.AsType[*InvalidJobError](err); !ok || refused.Reason != reason || j != (payJob{}) {
 			t.Errorf("%s: %+v, %v; want a refusal: %s", body, j, err, reason)
 		}
 	}

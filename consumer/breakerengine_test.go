@@ -94,7 +94,7 @@ func (o *outage) atOnce() int {
 }
 
 // breaker waits until the one breaker of an engine is open, or closed.
-func (b *bench) breaker(e *Engine, open bool) Breaker {
+func (b *bench) breaker(e *Engine, open bool) BreakerState {
 	b.t.Helper()
 	if !eventually(b.t, 20*time.Second, func() bool { return e.Breakers()[0].Open == open }) {
 		b.t.Fatalf("the breaker never was open=%v: %+v", open, e.Breakers())

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/metric"
@@ -82,8 +83,8 @@ const (
 )
 
 // NewBridge checks a configuration, naming what is wrong. It does no I/O. Of js only publishing, and reading the stream of
-// the events, is needed; store keeps refusals.
-func NewBridge(js jetstream.JetStream, store *idemstore.Store, c BridgeConfig) (*Bridge, error) {
+// the events, is needed; pool keeps refusals. Both stay the caller's.
+func NewBridge(pool *pgxpool.Pool, js jetstream.JetStream, c BridgeConfig) (*Bridge, error) {
 	c.Durable, c.MaxBody = or(c.Durable, "settle"), or(c.MaxBody, maxBody)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -91,7 +92,7 @@ func NewBridge(js jetstream.JetStream, store *idemstore.Store, c BridgeConfig) (
 	if c.MeterProvider == nil {
 		c.MeterProvider = noop.NewMeterProvider()
 	}
-	b := &Bridge{config: c, js: js, store: store, log: textualLog(c.Logger).With("stream", c.Stream, "consumer", c.Durable),
+	b := &Bridge{config: c, js: js, store: idemstore.New(pool, 0), log: textualLog(c.Logger).With("stream", c.Stream, "consumer", c.Durable),
 		kinds: map[string]string{}, places: make(chan struct{}, bridgeAhead), told: map[string]bool{}, meters: newMeters(c.MeterProvider)}
 	b.interrupted(errors.New("not running"))
 	b.published.counter = b.meters.counter(metricBridge, "published")

@@ -61,7 +61,7 @@ func (s *shop) place(id, eventType, data string, changes ...string) {
 // bridge runs one until the test ends, or it is stopped.
 func (s *shop) bridge(js jetstream.JetStream) (b *Bridge, stop func()) {
 	s.t.Helper()
-	b, err := NewBridge(js, s.store, s.config)
+	b, err := NewBridge(s.pool, js, s.config)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -354,7 +354,7 @@ func TestBridgeRefusesSomebodyElsesConsumer(t *testing.T) {
 			if err := createConsumer(t, s.js, c); err != nil {
 				t.Fatal(err)
 			}
-			b, err := NewBridge(s.js, s.store, s.config)
+			b, err := NewBridge(s.pool, s.js, s.config)
 			if err != nil {
 				t.Fatal(err)
 			}

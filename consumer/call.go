@@ -44,15 +44,15 @@ func (LocalKind[J, R]) result(R) {}
 //
 // It waits for the worker's answer and, because that may be lost, looks at the task in db from time to time; with a nil
 // db it only waits, so that a lost answer is heard by calling again. It blocks until ctx ends, which says nothing about
-// the job: that goes on, and the error is ErrUnanswered. It is a *RefusedError for a job that no worker accepts, here or
+// the job: that goes on, and the error is ErrUnanswered. It is an *InvalidJobError for a job that no worker accepts, here or
 // there.
-func Call[J, R any](ctx context.Context, js jetstream.JetStream, db DB, kind CallOf[J, R], job J) (Answer[R], error) {
+func Call[J, R any](ctx context.Context, db DB, js jetstream.JetStream, kind CallOf[J, R], job J) (Answer[R], error) {
 	var none Answer[R]
 	body, err := json.Marshal(job)
 	if err != nil {
 		return none, fmt.Errorf("call: encode job: %w", err)
 	}
-	c, err := StartCall(ctx, js, db, kind, body, nil)
+	c, err := StartCall(ctx, db, js, kind, body, nil)
 	if err != nil {
 		return none, err
 	}
@@ -82,7 +82,7 @@ type StartedCall struct {
 // StartCall is the first half of Call, for a body as it will travel, with headers of its own: it blocks and fails as
 // PublishRaw does. A Settle-Reply among the headers is replaced. With a nil db and without a Nats-Msg-Id the message gets
 // an id of its own, because a message that the stream drops as a repeat is answered by nobody.
-func StartCall(ctx context.Context, js jetstream.JetStream, db DB, kind Definition, body []byte, header map[string][]string) (*StartedCall, error) {
+func StartCall(ctx context.Context, db DB, js jetstream.JetStream, kind Definition, body []byte, header map[string][]string) (*StartedCall, error) {
 	d, err := kind.define()
 	if err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (c *StartedCall) end() {
 }
 
 // dropped: the stream had the message already. No worker will see ours, and nobody answers it.
-func (c *StartedCall) dropped() bool { return c.Publication.Outcome == Duplicate }
+func (c *StartedCall) dropped() bool { return c.Publication.Outcome == PublishDuplicate }
 
 // Looks at the task begin with callLook, and become rarer: the answer is the rule.
 const (
@@ -182,7 +182,7 @@ func (c *StartedCall) answerIn(m *nats.Msg) (out Answer[json.RawMessage], err er
 		if err := json.Unmarshal(m.Data, &r); err != nil {
 			return out, fmt.Errorf("call: read the refusal: %w", err)
 		}
-		return out, &RefusedError{Reason: r.Reason, Detail: r.Detail}
+		return out, &InvalidJobError{Reason: r.Reason, Detail: r.Detail}
 	}
 	out.Status, out.Key, out.Replayed = idemstore.Status(h.Get(headerStatus)), c.key, h.Get(headerReplayed) == "true"
 	if out.TaskID, err = strconv.ParseInt(h.Get(headerTask), 10, 64); err != nil {

@@ -16,18 +16,18 @@ func TestCall(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for n, replayed := range []bool{false, true} { // the second is dropped by the stream, so only the table can tell
-		a, err := Call(ctx, b.js, b.pool, b.kind, orderJob("1"))
+		a, err := Call(ctx, b.pool, b.js, b.kind, orderJob("1"))
 		if err != nil || a.Status != idemstore.Finished || a.Result.ID != "pay_1" || a.Replayed != replayed || a.TaskID != 1 || a.Key != "pay_1" {
 			t.Errorf("call %d: %+v (%v)", n+1, a, err)
 		}
 	}
-	var refused *RefusedError
-	if _, err := Call(ctx, b.js, b.pool, b.kind, payJob{}); !errors.As(err, &refused) {
+	var refused *InvalidJobError
+	if _, err := Call(ctx, b.pool, b.js, b.kind, payJob{}); !errors.As(err, &refused) {
 		t.Errorf("a job without a key: %v", err)
 	}
 	other := orderJob("1")
 	other.Note = "other"
-	if _, err := Call(ctx, b.js, b.pool, b.kind, other); !errors.As(err, &refused) || refused.Reason != idemstore.Conflict {
+	if _, err := Call(ctx, b.pool, b.js, b.kind, other); !errors.As(err, &refused) || refused.Reason != idemstore.Conflict {
 		t.Errorf("other content under the same key: %v", err)
 	}
 }
@@ -39,14 +39,14 @@ func TestCallWithoutDatabase(t *testing.T) {
 	b := newBench(t)
 	b.run()
 	for n, replayed := range []bool{false, true} {
-		a, err := Call(t.Context(), b.js, nil, b.kind, orderJob("1"))
+		a, err := Call(t.Context(), nil, b.js, b.kind, orderJob("1"))
 		if err != nil || a.Status != idemstore.Finished || a.Result.ID != "pay_1" || a.Replayed != replayed {
 			t.Errorf("call %d: %+v (%v)", n+1, a, err)
 		}
 	}
 	own := map[string][]string{"nats-msg-id": {"mine"}, "settle-reply": {"_INBOX.stolen"}}
 	for n, want := range []error{nil, ErrUnanswered} {
-		c, err := StartCall(t.Context(), b.js, nil, b.kind, []byte(plainJob), own)
+		c, err := StartCall(t.Context(), nil, b.js, b.kind, []byte(plainJob), own)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,8 +60,8 @@ func TestCallWithoutDatabase(t *testing.T) {
 func TestCallGivesUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	c, err := StartCall(t.Context(), b.js, b.pool, b.kind, []byte(plainJob), nil)
-	if err != nil || c.Publication.Outcome != Stored || c.Publication.Sequence != 1 || c.Publication.Key != "pay_1" {
+	c, err := StartCall(t.Context(), b.pool, b.js, b.kind, []byte(plainJob), nil)
+	if err != nil || c.Publication.Outcome != PublishStored || c.Publication.Sequence != 1 || c.Publication.Key != "pay_1" {
 		t.Fatalf("%+v (%v)", c.Publication, err)
 	}
 	over, cancel := context.WithCancel(t.Context())
@@ -83,13 +83,13 @@ func TestCallReadsTheTask(t *testing.T) {
 	}
 	limited, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, err := Call(limited, b.js, b.pool, b.kind, orderJob("1")); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrUnanswered) {
+	if _, err := Call(limited, b.pool, b.js, b.kind, orderJob("1")); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrUnanswered) {
 		t.Errorf("without a worker: %v", err)
 	}
 	b.insert(b.kind, `{"order":"2"}`, map[string]string{"status": `'finished'`, "finished_at": "now()", "result": `'{"id":"pay_2"}'`})
 	limited, cancel = context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	a, err := Call(limited, b.js, b.pool, b.kind, orderJob("2"))
+	a, err := Call(limited, b.pool, b.js, b.kind, orderJob("2"))
 	if err != nil || a.Result.ID != "pay_2" {
 		t.Errorf("%+v (%v)", a, err)
 	}

@@ -161,17 +161,17 @@ func TestPublishACloudEvent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.run()
-	if out := b.sent(envelope(inEnvelope), structuredHeader); out.Outcome != Stored || out.Key != "pay_1" {
+	if out := b.sent(envelope(inEnvelope), structuredHeader); out.Outcome != PublishStored || out.Key != "pay_1" {
 		t.Fatalf("published: %+v", out)
 	}
-	if out := b.sent(plainJob, nil); out.Outcome != Duplicate {
+	if out := b.sent(plainJob, nil); out.Outcome != PublishDuplicate {
 		t.Errorf("the same job without an envelope: %+v", out)
 	}
-	var refused *RefusedError
+	var refused *InvalidJobError
 	if _, err := PublishRaw(t.Context(), b.js, b.kind, []byte(envelope("")), structuredHeader); !errors.As(err, &refused) {
 		t.Errorf("an event without data: %v", err)
 	}
-	c, err := StartCall(t.Context(), b.js, b.pool, b.kind, []byte(`{"order":"2"}`), binaryEvent("ce-id", "evt-2"))
+	c, err := StartCall(t.Context(), b.pool, b.js, b.kind, []byte(`{"order":"2"}`), binaryEvent("ce-id", "evt-2"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,8 +69,8 @@ type Config struct {
 // maxBody is the default of Config.MaxBody.
 const maxBody = 256 << 10
 
-// Defaults are what zero fields of a Config and its Policy mean. Logger, TracerProvider and MeterProvider are left nil.
-func Defaults() Config {
+// DefaultConfig is what zero fields of a Config and its Policy mean. Logger, TracerProvider and MeterProvider are left nil.
+func DefaultConfig() Config {
 	return Config{
 		Slots: 64, AckWait: 30 * time.Second, Lease: 30 * time.Second, DrainTimeout: 20 * time.Second,
 		MaxBody: maxBody, MaxAckPending: 20000, Replicas: 1, RecoverEvery: 15 * time.Second, RecoverAfter: 15 * time.Minute,
@@ -99,7 +99,7 @@ func or[T comparable](v, fallback T) T {
 }
 
 func (c Config) withDefaults() Config {
-	d := Defaults()
+	d := DefaultConfig()
 	c.Slots = or(c.Slots, d.Slots)
 	c.AckWait = or(c.AckWait, d.AckWait)
 	c.Lease = or(c.Lease, d.Lease)

@@ -36,8 +36,8 @@ func TestConfigZeroMeansDefaults(t *testing.T) {
 		t.Error("no logger, tracer or meters")
 	}
 	c.Logger, c.TracerProvider, c.MeterProvider = nil, nil, nil
-	if !reflect.DeepEqual(c, Defaults()) {
-		t.Errorf("zero means %+v, the defaults are %+v", c, Defaults())
+	if !reflect.DeepEqual(c, DefaultConfig()) {
+		t.Errorf("zero means %+v, the defaults are %+v", c, DefaultConfig())
 	}
 	if err := c.check(); err != nil {
 		t.Errorf("the defaults are refused: %v", err)
@@ -46,7 +46,7 @@ func TestConfigZeroMeansDefaults(t *testing.T) {
 		t.Errorf("the default policy is refused: %v", err)
 	}
 	got := Config{Slots: 3, Policy: Policy{MaxFailures: 2}}.withDefaults()
-	if got.Slots != 3 || got.Policy.MaxFailures != 2 || got.AckWait != Defaults().AckWait || got.Policy.Deadline != Defaults().Policy.Deadline {
+	if got.Slots != 3 || got.Policy.MaxFailures != 2 || got.AckWait != DefaultConfig().AckWait || got.Policy.Deadline != DefaultConfig().Policy.Deadline {
 		t.Errorf("set fields were lost: %+v", got)
 	}
 }
@@ -62,7 +62,7 @@ func TestConfigIsChecked(t *testing.T) {
 		says(t, "lease", Config{Lease: lease}.withDefaults().check(), "Lease must be 1s to 1h")
 	}
 	policy := Policy{Deadline: time.Second - 1, MaxFailures: -1, MaxAge: 1, BackoffMin: time.Millisecond, BackoffMax: time.Microsecond, Retention: -1}
-	says(t, "policy", policy.over(Defaults().Policy).check("test.pay"), "kind test.pay", "Deadline", "MaxFailures", "MaxAge", "BackoffMin", "BackoffMax", "Retention")
+	says(t, "policy", policy.over(DefaultConfig().Policy).check("test.pay"), "kind test.pay", "Deadline", "MaxFailures", "MaxAge", "BackoffMin", "BackoffMax", "Retention")
 	says(t, "provider", Provider{KeyLifetime: -1}.check("test.pay"), "test.pay", "KeyLifetime")
 	says(t, "provider", Provider{AbsentAfter: -1}.check("test.pay"), "test.pay", "AbsentAfter")
 }
@@ -133,11 +133,11 @@ func TestPolicyOrder(t *testing.T) {
 	t.Parallel()
 	k := plain("test.pay")
 	k.Policy = Policy{MaxFailures: 2}
-	d, err := Describe(k, Config{Policy: Policy{MaxFailures: 7, MaxAge: time.Hour}})
+	d, err := Describe(Config{Policy: Policy{MaxFailures: 7, MaxAge: time.Hour}}, k)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Defaults().Policy
+	want := DefaultConfig().Policy
 	want.MaxFailures, want.MaxAge, want.Lease = 2, time.Hour, Strict
 	if d.Policy != want {
 		t.Errorf("policy %+v, want %+v", d.Policy, want)
@@ -152,8 +152,8 @@ func TestPolicyOrder(t *testing.T) {
 	if d.Local || !slices.Equal(d.Provider.Stored, []int{402}) || d.Provider.Status409 != MeansByBody || d.Provider.Status422 != MeansByBody {
 		t.Errorf("provider %+v, local %v", d.Provider, d.Local)
 	}
-	says(t, "describe", func() error { _, err := Describe(plain("A"), Config{}); return err }(), "A")
-	says(t, "describe", func() error { _, err := Describe(plain("a"), Config{Policy: Policy{MaxAge: 1}}); return err }(), "MaxAge")
+	says(t, "describe", func() error { _, err := Describe(Config{}, plain("A")); return err }(), "A")
+	says(t, "describe", func() error { _, err := Describe(Config{Policy: Policy{MaxAge: 1}}, plain("a")); return err }(), "MaxAge")
 }
 
 // What a profile says about answers is checked, and an empty list is not the default.
@@ -162,7 +162,7 @@ func TestProviderAnswers(t *testing.T) {
 	described := func(p Provider) (Description, error) {
 		k := plain("test.pay")
 		k.Provider = p
-		return Describe(k, Config{})
+		return Describe(Config{}, k)
 	}
 	d, err := described(Provider{Stored: []int{}, AppliedNothing: []int{}})
 	if err != nil || len(d.Provider.Stored) != 0 || len(d.Provider.AppliedNothing) != 0 {
@@ -200,7 +200,7 @@ func TestDefaultLeasePolicy(t *testing.T) {
 		"the engine says, against a look-up": {asks, Strict, Strict},
 		"the engine says, without a look-up": {k, Lenient, Lenient},
 	} {
-		d, err := Describe(c.kind, Config{Policy: Policy{Lease: c.conf}})
+		d, err := Describe(Config{Policy: Policy{Lease: c.conf}}, c.kind)
 		if err != nil || d.Policy.Lease != c.want {
 			t.Errorf("%s: policy %v, want %v (%v)", what, d.Policy.Lease, c.want, err)
 		}

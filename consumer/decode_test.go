@@ -227,7 +227,7 @@ func TestDecodeJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := anyJob{
-		anyBase: anyBase{"t"}, OrderID: TextID("18452"), TaskID: 42, Amount: "12345678901234567890.10", Counted: "7",
+		anyBase: anyBase{"t"}, OrderID: NewID("18452"), TaskID: 42, Amount: "12345678901234567890.10", Counted: "7",
 		Home: &anyAddress{"a"}, Others: []anyAddress{{"b"}}, ByName: map[string]anyAddress{"STREET": {"c"}},
 		When:     time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC),
 		Anything: map[string]any{"Anything": json.Number("9007199254740993")},

@@ -264,9 +264,10 @@ type Description struct {
 	UsableKey, LongestDelay time.Duration `json:"-"`
 }
 
-// Describe gives the declaration of a kind as an engine with this configuration would run it.
-func Describe(def Definition, c Config) (Description, error) {
-	d, err := def.define()
+// Describe gives the declaration of a kind as an engine with this configuration would run it. It does no I/O; the error names
+// what is missing or wrong.
+func Describe(c Config, kind Definition) (Description, error) {
+	d, err := kind.define()
 	if err != nil {
 		return Description{}, err
 	}

@@ -152,7 +152,7 @@ func (d *delivery) claimKey(ctx context.Context, key string) idemstore.Claim {
 // committed the delivery stays silent, for a nak would bring the message back while that lease still runs.
 func (d *delivery) notClaimed(ctx context.Context, err error) settlement {
 	d.engine.database.failed(err)
-	if errors.Is(err, idemstore.ErrUnanswered) {
+	if errors.Is(err, idemstore.ErrCommitUnanswered) {
 		d.log.WarnContext(ctx, "claim not answered; staying silent", "error", err)
 		return settlement{verb: silent}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/settlemq/settle/idemstore"
@@ -60,14 +61,15 @@ type drifting struct {
 }
 
 // FindDrift compares stream, consumers and table both ways, for the given kinds and what else is in the stream. It only
-// reads, in many small requests, so what changes meanwhile may be seen half. It blocks until it is through or ctx ends.
-func FindDrift(ctx context.Context, js jetstream.JetStream, store *idemstore.Store, c Config, check DriftCheck, kinds ...Definition) ([]Drift, error) {
+// reads, in many small requests, so what changes meanwhile may be seen half. It blocks until it is through or ctx ends; an
+// error means that nothing is known, and names kinds that are wrong.
+func FindDrift(ctx context.Context, pool *pgxpool.Pool, js jetstream.JetStream, c Config, check DriftCheck, kinds ...Definition) ([]Drift, error) {
 	c = c.withDefaults()
 	defs, err := defineAll(c, kinds)
 	if err != nil {
 		return nil, err
 	}
-	d := &drifting{DriftCheck: check.withDefaults(), config: c, store: store, kinds: map[string]*definition{}}
+	d := &drifting{DriftCheck: check.withDefaults(), config: c, store: idemstore.New(pool, c.Lease), kinds: map[string]*definition{}}
 	for _, def := range defs {
 		d.kinds[def.name] = def
 	}

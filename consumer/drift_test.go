@@ -15,7 +15,7 @@ import (
 // drift compares, with everything counted that is older than a moment.
 func (b *bench) drift() (out []Drift) {
 	b.t.Helper()
-	out, err := FindDrift(b.t.Context(), b.js, b.store, b.conf, DriftCheck{Grace: time.Millisecond}, b.kind)
+	out, err := FindDrift(b.t.Context(), b.pool, b.js, b.conf, DriftCheck{Grace: time.Millisecond}, b.kind)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestDriftOfSettledMessages(t *testing.T) {
 		t.Errorf("with somebody at work: %s", got)
 	}
 	// What came or has become final only now is settled in a moment.
-	found, err := FindDrift(t.Context(), b.js, b.store, b.conf, DriftCheck{Grace: time.Minute}, b.kind)
+	found, err := FindDrift(t.Context(), b.pool, b.js, b.conf, DriftCheck{Grace: time.Minute}, b.kind)
 	if err != nil || len(found) != 0 {
 		t.Errorf("with young messages: %s (%v)", inShort(found), err)
 	}

@@ -111,8 +111,9 @@ func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definiti
 
 // Run serves until ctx ends, and then drains: it stops taking messages, gives back what has sent nothing, waits up
 // to Config.DrainTimeout for the rest, saves and acks, and returns nil. It returns early with an error only where
-// it cannot serve at all: a wrong schema, a pooler that does not keep the pool's prepared statements, a consumer whose
-// settings are unsafe, clashing key prefixes, key rows that would go too early (ErrProofAge). A database or broker that is away is waited for. Run blocks and may be called once.
+// it cannot serve at all: a wrong schema (idemstore.ErrSchema), a pooler that does not keep the pool's prepared statements
+// (idemstore.ErrExecMode), clashing key prefixes (idemstore.ErrPrefixTaken), key rows that would go too early (ErrProofAge), a
+// consumer whose settings are unsafe. A database or broker that is away is waited for. Run blocks and may be called once.
 func (e *Engine) Run(ctx context.Context) error {
 	if e.js == nil {
 		return errors.New("consumer: Run needs a JetStream")

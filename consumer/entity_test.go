@@ -98,7 +98,7 @@ func TestDescribeSaysThatThereIsAnOrderGuard(t *testing.T) {
 		if want {
 			kind.Entity = func(payJob) (string, Version) { return "", Version{} }
 		}
-		if d, err := Describe(kind, Config{}); err != nil || d.HasOrderGuard != want {
+		if d, err := Describe(Config{}, kind); err != nil || d.HasOrderGuard != want {
 			t.Errorf("%+v (%v)", d, err)
 		}
 	}

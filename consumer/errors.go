@@ -28,7 +28,7 @@ const (
 //	Misconfigured our side is set up wrongly (403, 404, redirect). Tried again much later, with an alert.
 //	Conflict      contradictory data, or a record that must exist does not. A person decides.
 //	InProgress    an earlier request with this key is still at work. Unknown, and no failure.
-//	ReplayedError an error that the provider stores under the key: sending again is of no use. Unknown.
+//	Replayed      an error that the provider stores under the key: sending again is of no use. Unknown.
 type outcomeError struct {
 	class errorClass
 	after time.Duration
@@ -57,11 +57,21 @@ func (e *outcomeError) Error() string {
 }
 func (e *outcomeError) Unwrap() error { return e.err }
 
-// Refused says that the provider refused for good and that a repeat would be refused as well.
+// Is lets tests of a handler tell what an error says: errors.Is(err, Refused(nil)).
+func (e *outcomeError) Is(target error) bool {
+	asked, ok := target.(*outcomeError)
+	return ok && asked.class == e.class && (asked.err == nil || asked.class == classAccepted)
+}
+
+// Refused says that the provider refused for good and that a repeat would be refused as well. The task becomes failed, the
+// result that Perform returned with it is stored and replayed, and err is why.
+//
+// Tests of a handler ask for it, as for all errors made by these constructors, with errors.Is(err, Refused(nil)): that holds
+// for any error of the same constructor, whatever is in it, and for one that wraps it.
 func Refused(err error) error { return &outcomeError{class: classRefused, err: err} }
 
-// Accepted says that the provider has accepted the job and is not done with it; it is asked again after poll
-// (at least the back-off minimum). The result must carry the external id.
+// Accepted says that the provider has accepted the job and is not done with it; Lookup asks again after poll (at least
+// Policy.BackoffMin), until the age limit. The result must carry the external id.
 func Accepted(poll time.Duration) error {
 	return &outcomeError{class: classAccepted, after: poll, err: errors.New("accepted, not done yet")}
 }
@@ -70,18 +80,20 @@ func Accepted(poll time.Duration) error {
 // it saw the same itself, at the gate and on the connection; otherwise the outcome is unknown.
 func NotSent(err error) error { return &outcomeError{class: classNotSent, err: err} }
 
-// NotSentAfter is NotSent with the provider's wish not to be called again before d has passed (Retry-After).
+// NotSentAfter is NotSent with the provider's wish not to be called again before d has passed (Retry-After), which
+// Policy.RetryAfterMax bounds. errors.Is finds NotSent(nil) in it.
 func NotSentAfter(d time.Duration, err error) error {
 	return &outcomeError{class: classNotSent, after: d, err: err}
 }
 
 // UnknownAfter says that the outcome is unknown, as any other error would, and that the provider asked not to
-// be called again before d has passed (Retry-After of a 503).
+// be called again before d has passed (Retry-After of a 503), which Policy.RetryAfterMax bounds.
 func UnknownAfter(d time.Duration, err error) error {
 	return &outcomeError{class: classNone, after: d, err: err}
 }
 
-// Misconfigured says that retrying soon cannot help: wrong address, missing right, a redirect.
+// Misconfigured says that retrying soon cannot help: wrong address, missing right, a redirect. It is tried again after
+// Policy.MisconfiguredWait, and a person is told. Whether something was sent the engine judges by itself.
 func Misconfigured(err error) error { return &outcomeError{class: classMisconfigured, err: err} }
 
 // Conflict says that the data contradict each other or that a record is missing: a person has to look. If no request of any
@@ -93,12 +105,13 @@ func Conflict(err error) error { return &outcomeError{class: classConflict, err:
 // budget of failures, until the age limit.
 func InProgress(err error) error { return &outcomeError{class: classInProgress, err: err} }
 
-// ReplayedError says that the provider answered with an error that it has stored under the key and will give to
+// Replayed says that the provider answered with an error that it has stored under the key and will give to
 // every resend. The outcome is unknown: the stored error says nothing about the effect. Once a look-up surely does
 // not find the effect either, or where there is no look-up, a person decides instead of more resends.
-func ReplayedError(err error) error { return &outcomeError{class: classReplayed, err: err} }
+func Replayed(err error) error { return &outcomeError{class: classReplayed, err: err} }
 
-// Reasons why nothing may leave any more, as causes of a cancelled attempt and errors of MaySend.
+// Reasons why nothing may leave any more, for errors.Is: as causes of a cancelled attempt (context.Cause), in errors of MaySend
+// and of Transport.
 var (
 	// ErrLost: the lease is over or was not confirmed in time, or another attempt has the task.
 	ErrLost = idemstore.ErrLost

@@ -78,7 +78,7 @@ func TestEmittedEventsOfPlainJobs(t *testing.T) {
 // Published again after a crash it is the same event, with the same time.
 func TestAnEventPublishedAgainIsTheSame(t *testing.T) {
 	t.Parallel()
-	c := Defaults()
+	c := DefaultConfig()
 	row := idemstore.OutboxRow{ID: 7, TaskID: 3, Name: "events.a k", Subject: "events.a", Key: "k", CreatedAt: time.Unix(1_700_000_000, 5000)}
 	headers := func() nats.Header {
 		h := nats.Header{headerMessageID: {outboxMessageID(row)}}
@@ -103,7 +103,7 @@ func TestEventSettings(t *testing.T) {
 		"EventTypePrefix": func(c *Config) { c.EventTypePrefix = "com acme" },
 		"":                func(c *Config) { c.EventSource, c.EventTypePrefix = "urn:acme:settle", "com.acme." },
 	} {
-		c := Defaults()
+		c := DefaultConfig()
 		change(&c)
 		err := c.check()
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
@@ -114,7 +114,7 @@ func TestEventSettings(t *testing.T) {
 
 // What the headers cost, for each event that is emitted.
 func BenchmarkEventAttributes(b *testing.B) {
-	c := Defaults()
+	c := DefaultConfig()
 	row := idemstore.OutboxRow{TaskID: 3, Subject: "events.payment.charged", Key: "order_18452", CreatedAt: time.Unix(1_700_000_000, 5000)}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -22,8 +22,8 @@ func ExampleCall() {
 	)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	a, err := consumer.Call(ctx, js, db, charge(api), Job{OrderID: "18452", Amount: 1250})
-	var refused *consumer.RefusedError
+	a, err := consumer.Call(ctx, db, js, charge(api), Job{OrderID: "18452", Amount: 1250})
+	var refused *consumer.InvalidJobError
 	switch {
 	case errors.Is(err, consumer.ErrUnanswered):
 		fmt.Println("still under way")

@@ -116,7 +116,7 @@ func charge(api *Client) consumer.Kind[Job, Charge] {
 // A kind whose effect happens at a provider: the one of the README, with the client that it uses.
 func ExampleKind() {
 	api := &Client{BaseURL: "https://pay.example", HTTP: &http.Client{Transport: &consumer.Transport{}}}
-	d, err := consumer.Describe(charge(api), consumer.Config{})
+	d, err := consumer.Describe(consumer.Config{}, charge(api))
 	if err != nil {
 		panic(err)
 	}

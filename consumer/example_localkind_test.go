@@ -38,7 +38,7 @@ func ExampleLocalKind() {
 			return out, err
 		},
 	}
-	d, err := consumer.Describe(rename, consumer.Config{})
+	d, err := consumer.Describe(consumer.Config{}, rename)
 	if err != nil {
 		panic(err)
 	}

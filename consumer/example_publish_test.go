@@ -16,9 +16,9 @@ import (
 func order(ctx context.Context, js jetstream.JetStream, api *Client, j Job) (consumer.Publication, error) {
 	for {
 		p, err := consumer.Publish(ctx, js, charge(api), j)
-		var refused *consumer.RefusedError
+		var refused *consumer.InvalidJobError
 		switch {
-		case p.Outcome != consumer.NotKnown:
+		case p.Outcome != consumer.PublishUnknown:
 			return p, nil // stored, or a duplicate of one that is
 		case errors.As(err, &refused):
 			return p, err // no worker would take this job, now or later

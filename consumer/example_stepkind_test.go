@@ -56,7 +56,7 @@ func ExampleStepKind() {
 			return out, nil
 		},
 	}
-	d, err := consumer.Describe(prices, consumer.Config{})
+	d, err := consumer.Describe(consumer.Config{}, prices)
 	if err != nil {
 		panic(err)
 	}

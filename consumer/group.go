@@ -247,5 +247,5 @@ func (e *Engine) waitForGroups() {
 // nobodyAnswers tells a database that is away from one that refused: no member would get further by itself.
 func nobodyAnswers(err error) bool {
 	var answered *pgconn.PgError
-	return !errors.As(err, &answered) && !errors.Is(err, idemstore.ErrUnanswered)
+	return !errors.As(err, &answered) && !errors.Is(err, idemstore.ErrCommitUnanswered)
 }

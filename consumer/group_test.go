@@ -331,7 +331,7 @@ func TestNobodyAnswers(t *testing.T) {
 		"no connection":           {&net.OpError{Op: "dial", Err: errors.New("refused")}, true},
 		"no time left":            {context.DeadlineExceeded, true},
 		"it refused":              {&pgconn.PgError{Code: "23505"}, false},
-		"no answer to the COMMIT": {idemstore.ErrUnanswered, false},
+		"no answer to the COMMIT": {idemstore.ErrCommitUnanswered, false},
 	} {
 		if got := nobodyAnswers(fmt.Errorf("claim: %w", c.err)); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)

@@ -33,8 +33,8 @@ const (
 	idNotInteger
 )
 
-// TextID returns the ID with the text s, as if a body had held it as a string.
-func TextID(s string) ID { return ID{idText, s} }
+// NewID returns the ID with the text s, as if a body had held it as a string.
+func NewID(s string) ID { return ID{idText, s} }
 
 // Errors of Text.
 var (

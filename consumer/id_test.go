@@ -71,8 +71,8 @@ func TestIDSpellingsAreEqual(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if a != b || a != TextID("18452") {
-		t.Errorf("%v, %v and %v differ", a, b, TextID("18452"))
+	if a != b || a != NewID("18452") {
+		t.Errorf("%v, %v and %v differ", a, b, NewID("18452"))
 	}
 }
 
@@ -105,7 +105,7 @@ func TestIDMarshals(t *testing.T) {
 }
 
 func TestIDForgetsItsFormerValue(t *testing.T) {
-	id := TextID("old")
+	id := NewID("old")
 	if err := json.Unmarshal([]byte(`null`), &id); err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ var (
 	said = map[string]error{"panic": &panicError{value: "boom"}, "done": nil, "accepted": Accepted(time.Second),
 		"refused": Refused(errors.New("no")), "conflict": Conflict(errors.New("two")), "not-sent": NotSent(errors.New("throttled")),
 		"misconfigured": Misconfigured(errors.New("403")), "in-progress": InProgress(errors.New("409")),
-		"replayed": ReplayedError(errors.New("500")), "nothing-said": errors.New("EOF")}
+		"replayed": Replayed(errors.New("500")), "nothing-said": errors.New("EOF")}
 	judgements = map[judgement]string{maybeApplied: "maybe", sentNothing: "nothing", appliedNothing: "harmless"}
 	causes     = map[error]string{nil: "open", ErrLost: "lost", ErrDraining: "draining", ErrDeadline: "deadline"}
 )
@@ -139,7 +139,7 @@ func TestContainUnreadableError(t *testing.T) {
 		t.Errorf("%T was let through", err)
 	}
 	for _, err := range []error{Refused(nil), NotSent(nil), NotSentAfter(time.Second, nil), UnknownAfter(time.Second, nil),
-		Misconfigured(nil), Conflict(nil), InProgress(nil), ReplayedError(nil)} {
+		Misconfigured(nil), Conflict(nil), InProgress(nil), Replayed(nil)} {
 		if err.Error() != classOf(err).String() || errors.Unwrap(err) != nil {
 			t.Errorf("made of nil: %q", err)
 		}

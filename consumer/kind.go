@@ -57,7 +57,7 @@ type Kind[J, R any] struct {
 	Commit func(*Writes, Final[J, R]) error
 }
 
-// Definition is a declared kind. It is sealed: Kind and LocalKind implement it.
+// Definition is a declared kind. It is sealed: Kind, LocalKind and StepKind implement it.
 type Definition interface {
 	define() (*definition, error)
 }
@@ -113,11 +113,12 @@ func (s sized) define() (*definition, error) {
 	return d, err
 }
 
-// Refs are search terms of a task: name to value.
+// Refs are search terms of a task: name ("customer", at most 64 bytes) to value (at most 512). What is longer or empty is left
+// out, and the job runs without it.
 type Refs map[string]string
 
 // DB is what Check may use: committed rows. Each statement is a transaction of its own, before the effect.
-// *pgxpool.Pool implements it.
+// *pgxpool.Pool implements it, and so do *pgx.Conn and pgx.Tx. It gets no more methods: tests may implement it.
 type DB interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
@@ -139,11 +140,11 @@ const (
 // Final is a final outcome, as Commit sees it.
 type Final[J, R any] struct {
 	Job        J
-	Key        string
-	TaskID     int64
-	Attempt    int
-	Result     R
+	Key        string // business key
+	TaskID     int64  // settle.tasks.id
+	Attempt    int    // the number of the attempt, or act of a person, that saves
+	Result     R      // the zero R where there is none
 	Refused    string // why the provider said no; empty when the effect happened
-	ExternalID string
-	Source     Source
+	ExternalID string // the provider's id; empty where none is known
+	Source     Source // who learnt the outcome
 }

@@ -44,8 +44,8 @@ func NewOperator(pool *pgxpool.Pool, c Config, kinds ...Definition) (*Operator, 
 	return o, nil
 }
 
-// Press is one act by a person.
-type Press struct {
+// ActOptions say who acts, and why. Both are kept in the audit for ever.
+type ActOptions struct {
 	Actor  string // who; required
 	Reason string // why; required, but by Ask and in a dry run
 	DryRun bool   // say what would happen and write nothing; the provider may be asked
@@ -56,12 +56,12 @@ type ActOutcome string
 
 // The outcomes of an act.
 const (
-	ActDone      ActOutcome = "done"
-	ActAsked     ActOutcome = "asked"   // the provider was asked and settled nothing: only the history has a new line
-	ActRefused   ActOutcome = "refused" // the task's state, the provider or the database forbids it; nothing was changed
-	ActOvertaken ActOutcome = "changed" // somebody else was faster; nothing was changed
-	ActWouldDo   ActOutcome = "dry_run" // it would be done
-	ActDropped   ActOutcome = "dropped" // of Republish: the stream has the message from before and took it for a repeat
+	OutcomeDone      ActOutcome = "done"
+	OutcomeAsked     ActOutcome = "asked"   // the provider was asked and settled nothing: only the history has a new line
+	OutcomeRefused   ActOutcome = "refused" // the task's state, the provider or the database forbids it; nothing was changed
+	OutcomeOvertaken ActOutcome = "changed" // somebody else was faster; nothing was changed
+	OutcomeWouldDo   ActOutcome = "dry_run" // it would be done
+	OutcomeDropped   ActOutcome = "dropped" // of Republish: the stream has the message from before and took it for a repeat
 )
 
 // Acted is what came of an act.
@@ -71,11 +71,12 @@ type Acted struct {
 	Message string // in plain words, without the key
 }
 
-// Options are the acts that a task allows at the moment when it was read.
-func (o *Operator) Options(t idemstore.Task) []Option {
+// AllowedActs are the acts that a task allows at the moment when it was read. It does no I/O, and the statement of an act
+// compares again.
+func (o *Operator) AllowedActs(t idemstore.Task) []AllowedAct {
 	k, known := o.kinds[t.Kind]
 	if !known {
-		return []Option{{ActNote, deedNote.effect(ActNote)}}
+		return []AllowedAct{{ActNote, deedNote.effect(ActNote)}}
 	}
 	return actFactsOf(t, k.lookup != nil, false).options()
 }
@@ -86,8 +87,8 @@ func (o *Operator) Options(t idemstore.Task) []Option {
 //
 // task is what the person saw. An error means that nobody knows, or that the input cannot be used (ErrInput); that the
 // task does not allow it is no error. The other acts answer in the same way.
-func (o *Operator) Retry(ctx context.Context, task idemstore.Task, p Press) (Acted, error) {
-	return o.press(ctx, ActRetry, task, p, false, func(ctx context.Context, x *pressing) (Acted, error) {
+func (o *Operator) Retry(ctx context.Context, task idemstore.Task, by ActOptions) (Acted, error) {
+	return o.press(ctx, ActRetry, task, by, false, func(ctx context.Context, x *pressing) (Acted, error) {
 		if x.deed == deedBook {
 			return x.book(ctx)
 		}
@@ -97,14 +98,14 @@ func (o *Operator) Retry(ctx context.Context, task idemstore.Task, p Press) (Act
 
 // SendAgain is Retry with permission for one resend that does not rest on the provider's key, once the provider surely does
 // not know the effect. It is for a task that may have been sent and of which no external id is known.
-func (o *Operator) SendAgain(ctx context.Context, task idemstore.Task, p Press) (Acted, error) {
-	return o.press(ctx, ActSendAgain, task, p, false, func(ctx context.Context, x *pressing) (Acted, error) { return x.again(ctx) })
+func (o *Operator) SendAgain(ctx context.Context, task idemstore.Task, by ActOptions) (Acted, error) {
+	return o.press(ctx, ActSendAgain, task, by, false, func(ctx context.Context, x *pressing) (Acted, error) { return x.again(ctx) })
 }
 
 // Cancel gives up a task of which nothing can have left. It becomes failed, and the kind's Commit runs with the reason as
 // the refusal.
-func (o *Operator) Cancel(ctx context.Context, task idemstore.Task, p Press) (Acted, error) {
-	return o.press(ctx, ActCancel, task, p, false, func(ctx context.Context, x *pressing) (Acted, error) {
+func (o *Operator) Cancel(ctx context.Context, task idemstore.Task, by ActOptions) (Acted, error) {
+	return o.press(ctx, ActCancel, task, by, false, func(ctx context.Context, x *pressing) (Acted, error) {
 		a, no := x.attempt(ctx)
 		if a == nil {
 			return no, nil
@@ -115,8 +116,8 @@ func (o *Operator) Cancel(ctx context.Context, task idemstore.Task, p Press) (Ac
 
 // Supersede gives a task of which nothing can have left the content of a refused message with the same key, and lets it be
 // attempted. refusal is the id of settle.refusals.
-func (o *Operator) Supersede(ctx context.Context, task idemstore.Task, p Press, refusal int64) (Acted, error) {
-	return o.press(ctx, ActSupersede, task, p, false, func(ctx context.Context, x *pressing) (Acted, error) {
+func (o *Operator) Supersede(ctx context.Context, task idemstore.Task, by ActOptions, refusal int64) (Acted, error) {
+	return o.press(ctx, ActSupersede, task, by, false, func(ctx context.Context, x *pressing) (Acted, error) {
 		return x.supersede(ctx, refusal)
 	})
 }
@@ -165,8 +166,8 @@ func (x *pressing) contentOf(r idemstore.KeptRefusal) (job, error) {
 }
 
 // Note adds a line to the history of a task, whatever its status and its kind.
-func (o *Operator) Note(ctx context.Context, task idemstore.Task, p Press) (Acted, error) {
-	return o.press(ctx, ActNote, task, p, false, func(ctx context.Context, x *pressing) (Acted, error) {
+func (o *Operator) Note(ctx context.Context, task idemstore.Task, by ActOptions) (Acted, error) {
+	return o.press(ctx, ActNote, task, by, false, func(ctx context.Context, x *pressing) (Acted, error) {
 		return x.write(ctx, x.effect(), func(ctx context.Context) (idemstore.Task, error) {
 			return task, o.engine.store.Note(ctx, task.TaskID, x.by(ctx, "note"), "")
 		})
@@ -179,8 +180,8 @@ type pressing struct {
 	delivery *delivery // for the parts of the engine that work on one; it has no message
 	kind     *kind
 	task     idemstore.Task
-	press    Press
-	act      OperatorAct
+	press    ActOptions
+	act      Act
 	deed     deed
 }
 
@@ -188,7 +189,7 @@ type pressing struct {
 func (x *pressing) effect() string { return x.deed.effect(x.act) }
 
 // press checks an act and does it, under a span of its own.
-func (o *Operator) press(ctx context.Context, a OperatorAct, t idemstore.Task, p Press, force bool,
+func (o *Operator) press(ctx context.Context, a Act, t idemstore.Task, p ActOptions, force bool,
 	do func(context.Context, *pressing) (Acted, error)) (out Acted, err error) {
 	if err := p.check(a); err != nil {
 		return Acted{}, err
@@ -199,7 +200,7 @@ func (o *Operator) press(ctx context.Context, a OperatorAct, t idemstore.Task, p
 	}
 	d, why := decideAct(actFactsOf(t, known && k.lookup != nil, force), a)
 	if d == deedNone {
-		return Acted{t, ActRefused, why.String()}, nil
+		return Acted{t, OutcomeRefused, why.String()}, nil
 	}
 	x := &pressing{o: o, kind: k, task: t, press: p, act: a, deed: d, delivery: o.engine.newDelivery(k)}
 	x.delivery.key = t.Key
@@ -212,7 +213,7 @@ func (o *Operator) press(ctx context.Context, a OperatorAct, t idemstore.Task, p
 	return do(ctx, x)
 }
 
-func (p Press) check(a OperatorAct) error {
+func (p ActOptions) check(a Act) error {
 	switch {
 	case strings.TrimSpace(p.Actor) == "":
 		return fmt.Errorf("%s: %w: nobody is named who does it", a, ErrInput)
@@ -262,13 +263,13 @@ func (x *pressing) book(ctx context.Context) (Acted, error) {
 }
 
 func (x *pressing) refuse(format string, args ...any) Acted {
-	return Acted{x.task, ActRefused, fmt.Sprintf(format, args...)}
+	return Acted{x.task, OutcomeRefused, fmt.Sprintf(format, args...)}
 }
 
 // write does what an act comes to, unless this is a dry run. Once begun it does not end with ctx, but within the time of a save.
 func (x *pressing) write(ctx context.Context, effect string, do func(context.Context) (idemstore.Task, error)) (Acted, error) {
 	if x.press.DryRun {
-		return Acted{x.task, ActWouldDo, effect}, nil
+		return Acted{x.task, OutcomeWouldDo, effect}, nil
 	}
 	if ctx.Err() != nil {
 		return Acted{}, fmt.Errorf("%s: nothing was changed: %w", x.act, context.Cause(ctx))
@@ -284,7 +285,7 @@ func (x *pressing) answer(ctx context.Context, t idemstore.Task, err error, done
 	var rows *idemstore.LocalRowsError
 	switch {
 	case err == nil:
-		return Acted{t, ActDone, done}, nil
+		return Acted{t, OutcomeDone, done}, nil
 	case errors.As(err, &rows):
 		return x.refuse("nothing was changed, for the database refuses its local rows: %s", errorText(rows.Err)), nil
 	case errors.Is(err, idemstore.ErrOtherExternalID):
@@ -297,6 +298,6 @@ func (x *pressing) answer(ctx context.Context, t idemstore.Task, err error, done
 	if err != nil {
 		return Acted{}, fmt.Errorf("%s: %w", x.act, err)
 	}
-	return Acted{fresh, ActOvertaken, fmt.Sprintf("it has changed since it was looked at: it is %s now, after attempt %d; look again",
+	return Acted{fresh, OutcomeOvertaken, fmt.Sprintf("it has changed since it was looked at: it is %s now, after attempt %d; look again",
 		fresh.Status, fresh.Attempt)}, nil
 }

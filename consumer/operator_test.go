@@ -17,7 +17,7 @@ import (
 	"github.com/settlemq/settle/idemstore"
 )
 
-var byAnna = Press{Actor: "anna", Reason: "the customer called"}
+var byAnna = ActOptions{Actor: "anna", Reason: "the customer called"}
 
 // desk is a bench with an operator at it. The kind books every final outcome in public.booked.
 type desk struct {
@@ -169,14 +169,14 @@ func TestAskNowVerdicts(t *testing.T) {
 		says   string
 		booked string
 	}{
-		{"found", finds("pay_9"), ActDone, idemstore.Finished, "it happened as pay_9", "pay_1 pay_9  1 2, events 1"},
-		{"found refused", refuses, ActDone, idemstore.Failed, "refused it as pay_no", "pay_1 pay_no refused by the provider 1 2, events 1"},
-		{"absent", status(404), ActAsked, "", "does not know it", ""},
-		{"running", status(202), ActAsked, "", "still under way", ""},
-		{"contradictory", status(409), ActAsked, "", "other content", ""},
-		{"cannot tell", status(500), ActAsked, "", "could not tell", ""},
-		{"no answer", noAnswer, ActAsked, "", "could not tell", ""},
-		{"found, its rows refused", finds("pay_refused"), ActRefused, "", "the database refuses its local rows", ""},
+		{"found", finds("pay_9"), OutcomeDone, idemstore.Finished, "it happened as pay_9", "pay_1 pay_9  1 2, events 1"},
+		{"found refused", refuses, OutcomeDone, idemstore.Failed, "refused it as pay_no", "pay_1 pay_no refused by the provider 1 2, events 1"},
+		{"absent", status(404), OutcomeAsked, "", "does not know it", ""},
+		{"running", status(202), OutcomeAsked, "", "still under way", ""},
+		{"contradictory", status(409), OutcomeAsked, "", "other content", ""},
+		{"cannot tell", status(500), OutcomeAsked, "", "could not tell", ""},
+		{"no answer", noAnswer, OutcomeAsked, "", "could not tell", ""},
+		{"found, its rows refused", finds("pay_refused"), OutcomeRefused, "", "the database refuses its local rows", ""},
 	} {
 		for name, row := range map[string]map[string]string{"unknown": isUnknown, "expired": isExpired, "parked": isParked, "unsent": isUnsent} {
 			t.Run(c.name+", "+name, func(t *testing.T) {
@@ -186,7 +186,7 @@ func TestAskNowVerdicts(t *testing.T) {
 
 				dry := byAnna
 				dry.DryRun = true
-				acted(t)(d.Ask(t.Context(), before, dry)).expect(t, ActWouldDo, before.Status, "")
+				acted(t)(d.Ask(t.Context(), before, dry)).expect(t, OutcomeWouldDo, before.Status, "")
 				if d.everything() != all {
 					t.Error("a dry run changed something")
 				}
@@ -221,11 +221,11 @@ func TestAskNowWithTwoEffects(t *testing.T) {
 		before := d.is(map[string]string{"status": `'needs_review'`, "review_cause": cause, "external_id": `'pay_7'`, "evidence_id": `'pay_8'`})
 		d.pay.answerLookups(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(paid{"pay_7"}) })
 		row := d.text(`select t::text from settle.tasks t`)
-		acted(t)(d.Ask(t.Context(), before, byAnna)).expect(t, ActRefused, idemstore.NeedsReview, "it happened as pay_7, and another effect is known as pay_8")
+		acted(t)(d.Ask(t.Context(), before, byAnna)).expect(t, OutcomeRefused, idemstore.NeedsReview, "it happened as pay_7, and another effect is known as pay_8")
 		if h := d.history(); len(h) != 1 || !strings.Contains(h[0], "pay_8") || d.text(`select t::text from settle.tasks t`) != row {
 			t.Errorf("history %q; the row: %s", h, d.text(`select t::text from settle.tasks t`))
 		}
-		acted(t)(d.Resolve(t.Context(), before, byAnna, Ruling{As: idemstore.Finished})).expect(t, ActDone, idemstore.Finished, "it happened as pay_7")
+		acted(t)(d.Resolve(t.Context(), before, byAnna, Ruling{As: idemstore.Finished})).expect(t, OutcomeDone, idemstore.Finished, "it happened as pay_7")
 	}
 }
 
@@ -242,7 +242,7 @@ func TestAskNowIsReadOnly(t *testing.T) {
 	})
 	before := d.is(isUnknown)
 	row := d.text(`select t::text from settle.tasks t`)
-	acted(t)(d.Ask(t.Context(), before, byAnna)).expect(t, ActAsked, idemstore.Unknown, "under way")
+	acted(t)(d.Ask(t.Context(), before, byAnna)).expect(t, OutcomeAsked, idemstore.Unknown, "under way")
 	if sent == nil || saved != nil || d.text(`select t::text from settle.tasks t`) != row {
 		t.Errorf("may send: %v; save external id: %v; the row:\n%s\n%s", sent, saved, row, d.text(`select t::text from settle.tasks t`))
 	}
@@ -253,27 +253,27 @@ func TestD44ForbiddenActs(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	finished := Ruling{As: idemstore.Finished, Result: []byte(`{"id":"pay_9"}`)}
-	acts := map[OperatorAct]func(idemstore.Task, Press) (Acted, error){
-		ActAsk:       func(x idemstore.Task, p Press) (Acted, error) { return d.Ask(t.Context(), x, p) },
-		ActRetry:     func(x idemstore.Task, p Press) (Acted, error) { return d.Retry(t.Context(), x, p) },
-		ActSendAgain: func(x idemstore.Task, p Press) (Acted, error) { return d.SendAgain(t.Context(), x, p) },
-		ActResolve:   func(x idemstore.Task, p Press) (Acted, error) { return d.Resolve(t.Context(), x, p, finished) },
-		ActSupersede: func(x idemstore.Task, p Press) (Acted, error) { return d.Supersede(t.Context(), x, p, 1) },
-		ActCancel:    func(x idemstore.Task, p Press) (Acted, error) { return d.Cancel(t.Context(), x, p) },
+	acts := map[Act]func(idemstore.Task, ActOptions) (Acted, error){
+		ActAsk:       func(x idemstore.Task, p ActOptions) (Acted, error) { return d.Ask(t.Context(), x, p) },
+		ActRetry:     func(x idemstore.Task, p ActOptions) (Acted, error) { return d.Retry(t.Context(), x, p) },
+		ActSendAgain: func(x idemstore.Task, p ActOptions) (Acted, error) { return d.SendAgain(t.Context(), x, p) },
+		ActResolve:   func(x idemstore.Task, p ActOptions) (Acted, error) { return d.Resolve(t.Context(), x, p, finished) },
+		ActSupersede: func(x idemstore.Task, p ActOptions) (Acted, error) { return d.Supersede(t.Context(), x, p, 1) },
+		ActCancel:    func(x idemstore.Task, p ActOptions) (Acted, error) { return d.Cancel(t.Context(), x, p) },
 	}
 	for name, c := range map[string]struct {
 		row  map[string]string
-		acts []OperatorAct
+		acts []Act
 	}{
-		"unknown":    {isUnknown, []OperatorAct{ActRetry, ActSupersede, ActCancel}},
-		"expired":    {isExpired, []OperatorAct{ActRetry, ActSendAgain, ActSupersede, ActCancel}},
-		"live":       {isLive, []OperatorAct{ActAsk, ActRetry, ActSendAgain, ActResolve, ActSupersede, ActCancel}},
-		"released":   {isReleased, []OperatorAct{ActAsk, ActRetry, ActSendAgain, ActResolve, ActSupersede}},
-		"parked":     {isParked, []OperatorAct{ActSupersede, ActCancel}},
-		"unsent":     {isUnsent, []OperatorAct{ActSendAgain}},
-		"not booked": {isUnbooked, []OperatorAct{ActSendAgain, ActSupersede, ActCancel}},
-		"failed":     {isFailed, []OperatorAct{ActAsk, ActSendAgain, ActResolve, ActSupersede, ActCancel}},
-		"finished":   {isFinished, []OperatorAct{ActAsk, ActRetry, ActSendAgain, ActResolve, ActSupersede, ActCancel}},
+		"unknown":    {isUnknown, []Act{ActRetry, ActSupersede, ActCancel}},
+		"expired":    {isExpired, []Act{ActRetry, ActSendAgain, ActSupersede, ActCancel}},
+		"live":       {isLive, []Act{ActAsk, ActRetry, ActSendAgain, ActResolve, ActSupersede, ActCancel}},
+		"released":   {isReleased, []Act{ActAsk, ActRetry, ActSendAgain, ActResolve, ActSupersede}},
+		"parked":     {isParked, []Act{ActSupersede, ActCancel}},
+		"unsent":     {isUnsent, []Act{ActSendAgain}},
+		"not booked": {isUnbooked, []Act{ActSendAgain, ActSupersede, ActCancel}},
+		"failed":     {isFailed, []Act{ActAsk, ActSendAgain, ActResolve, ActSupersede, ActCancel}},
+		"finished":   {isFinished, []Act{ActAsk, ActRetry, ActSendAgain, ActResolve, ActSupersede, ActCancel}},
 	} {
 		for _, a := range c.acts {
 			t.Run(name+", "+string(a), func(t *testing.T) {
@@ -282,7 +282,7 @@ func TestD44ForbiddenActs(t *testing.T) {
 				for _, dry := range either {
 					p := byAnna
 					p.DryRun = dry
-					acted(t)(acts[a](before, p)).expect(t, ActRefused, before.Status, "")
+					acted(t)(acts[a](before, p)).expect(t, OutcomeRefused, before.Status, "")
 				}
 				if d.everything() != all {
 					t.Error("something was changed")
@@ -300,7 +300,7 @@ func TestDryRunsChangeNothing(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.pay.answerLookups(status(404))
-	dry := Press{Actor: "anna", DryRun: true}
+	dry := ActOptions{Actor: "anna", DryRun: true}
 	retry := func(x idemstore.Task) (Acted, error) { return d.Retry(t.Context(), x, dry) }
 	cancel := func(x idemstore.Task) (Acted, error) { return d.Cancel(t.Context(), x, dry) }
 	for name, c := range map[string]struct {
@@ -325,7 +325,7 @@ func TestDryRunsChangeNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := d.is(c.row)
 			all := d.everything()
-			acted(t)(c.do(before)).expect(t, ActWouldDo, before.Status, "")
+			acted(t)(c.do(before)).expect(t, OutcomeWouldDo, before.Status, "")
 			if d.everything() != all {
 				t.Error("something was changed")
 			}
@@ -341,10 +341,10 @@ func TestActsNeedActorAndReason(t *testing.T) {
 	other := before
 	other.Kind = "other.kind"
 	for name, do := range map[string]func() (Acted, error){
-		"retry, no reason": func() (Acted, error) { return d.Retry(t.Context(), before, Press{Actor: "anna"}) },
-		"retry, no actor":  func() (Acted, error) { return d.Retry(t.Context(), before, Press{Reason: "so"}) },
-		"note, no reason":  func() (Acted, error) { return d.Note(t.Context(), before, Press{Actor: "anna"}) },
-		"ask, no actor":    func() (Acted, error) { return d.Ask(t.Context(), before, Press{}) },
+		"retry, no reason": func() (Acted, error) { return d.Retry(t.Context(), before, ActOptions{Actor: "anna"}) },
+		"retry, no actor":  func() (Acted, error) { return d.Retry(t.Context(), before, ActOptions{Reason: "so"}) },
+		"note, no reason":  func() (Acted, error) { return d.Note(t.Context(), before, ActOptions{Actor: "anna"}) },
+		"ask, no actor":    func() (Acted, error) { return d.Ask(t.Context(), before, ActOptions{}) },
 		"resolve, no way":  func() (Acted, error) { return d.Resolve(t.Context(), before, byAnna, Ruling{}) },
 		"failed, a result": func() (Acted, error) {
 			return d.Resolve(t.Context(), before, byAnna, Ruling{As: idemstore.Failed, Result: []byte(`{}`)})
@@ -375,7 +375,7 @@ func TestRetryAsksFirst(t *testing.T) {
 	d.publish(plainJob)
 	parked := d.awaitStatus("pay_1", idemstore.NeedsReview)
 	d.awaitSettled()
-	got := acted(t)(d.Retry(t.Context(), parked, byAnna)).expect(t, ActDone, idemstore.Unknown, "asked before anything is sent")
+	got := acted(t)(d.Retry(t.Context(), parked, byAnna)).expect(t, OutcomeDone, idemstore.Unknown, "asked before anything is sent")
 	if got.Task.Failures != 0 || !got.Task.GiveUpAt.After(time.Now().Add(time.Hour)) {
 		t.Errorf("its budget is not given back: %+v", got.Task)
 	}
@@ -401,7 +401,7 @@ func TestD44RetryOfFailed(t *testing.T) {
 	d.run()
 	d.publish(plainJob)
 	failed := d.awaitStatus("pay_1", idemstore.Failed)
-	acted(t)(d.Retry(t.Context(), failed, byAnna)).expect(t, ActDone, idemstore.Unknown, "asked")
+	acted(t)(d.Retry(t.Context(), failed, byAnna)).expect(t, OutcomeDone, idemstore.Unknown, "asked")
 	d.publish(plainJob)
 	d.awaitStatus("pay_1", idemstore.Finished)
 	first, second := await(t, keys, "a request"), await(t, keys, "another one")
@@ -414,7 +414,7 @@ func TestD44RetryOfFailed(t *testing.T) {
 func TestRetryOfWhatNeverLeft(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	acted(t)(d.Retry(t.Context(), d.is(isUnsent), byAnna)).expect(t, ActDone, idemstore.Started, "nothing was sent before")
+	acted(t)(d.Retry(t.Context(), d.is(isUnsent), byAnna)).expect(t, OutcomeDone, idemstore.Started, "nothing was sent before")
 	d.run()
 	d.publish(plainJob)
 	d.awaitStatus("pay_1", idemstore.Finished)
@@ -449,11 +449,11 @@ func TestD44PressedTwice(t *testing.T) {
 		outcomes[a.got.Outcome]++
 		a.got.expect(t, a.got.Outcome, idemstore.Unknown, "")
 	}
-	if outcomes[ActDone] != 1 || outcomes[ActOvertaken] != 1 || d.one().Attempt != parked.Attempt+1 || len(d.history()) != 1 {
+	if outcomes[OutcomeDone] != 1 || outcomes[OutcomeOvertaken] != 1 || d.one().Attempt != parked.Attempt+1 || len(d.history()) != 1 {
 		t.Errorf("%v, attempt %d, history %q", outcomes, d.one().Attempt, d.history())
 	}
 	// Whoever looks first sees what has become of it, and is told that there is nothing left to do.
-	acted(t)(d.Retry(t.Context(), d.one(), byAnna)).expect(t, ActRefused, idemstore.Unknown, "asked about it by itself")
+	acted(t)(d.Retry(t.Context(), d.one(), byAnna)).expect(t, OutcomeRefused, idemstore.Unknown, "asked about it by itself")
 }
 
 // A permission to send again lets one request leave that does not rest on the key, once the provider surely knows nothing.
@@ -469,7 +469,7 @@ func TestD29SendAgain(t *testing.T) {
 	if w, e, _ := d.pay.counts(); w != 1 || e != 0 || parked.Cause != idemstore.CauseAbsent {
 		t.Fatalf("W=%d E=%d, %+v", w, e, parked)
 	}
-	acted(t)(d.SendAgain(t.Context(), parked, byAnna)).expect(t, ActDone, idemstore.Unknown, "sent once more")
+	acted(t)(d.SendAgain(t.Context(), parked, byAnna)).expect(t, OutcomeDone, idemstore.Unknown, "sent once more")
 	d.publish(plainJob)
 	done := d.awaitStatus("pay_1", idemstore.Finished)
 	if w, e, _ := d.pay.counts(); w != 2 || e != 1 || done.ResendOnce {
@@ -482,8 +482,8 @@ func TestSendAgainElsewhere(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	moved := d.is(map[string]string{"status": `'needs_review'`, "review_cause": `'absent'`, "provider": `'test, account 2'`})
-	acted(t)(d.SendAgain(t.Context(), moved, byAnna)).expect(t, ActDone, idemstore.Unknown, "sent to another provider")
-	acted(t)(d.SendAgain(t.Context(), d.one(), byAnna)).expect(t, ActRefused, idemstore.Unknown, "permitted already")
+	acted(t)(d.SendAgain(t.Context(), moved, byAnna)).expect(t, OutcomeDone, idemstore.Unknown, "sent to another provider")
+	acted(t)(d.SendAgain(t.Context(), d.one(), byAnna)).expect(t, OutcomeRefused, idemstore.Unknown, "permitted already")
 }
 
 // D-40: a key that the provider has forgotten protects nothing, and a person's retry is no reason to send either.
@@ -498,8 +498,8 @@ func TestD40RetryWithAForgottenKey(t *testing.T) {
 	d.run()
 	d.publish(plainJob)
 	parked := d.awaitStatus("pay_1", idemstore.NeedsReview)
-	acted(t)(d.Ask(t.Context(), parked, byAnna)).expect(t, ActAsked, idemstore.NeedsReview, "could not tell")
-	acted(t)(d.Retry(t.Context(), parked, byAnna)).expect(t, ActDone, idemstore.Unknown, "asked before anything is sent")
+	acted(t)(d.Ask(t.Context(), parked, byAnna)).expect(t, OutcomeAsked, idemstore.NeedsReview, "could not tell")
+	acted(t)(d.Retry(t.Context(), parked, byAnna)).expect(t, OutcomeDone, idemstore.Unknown, "asked before anything is sent")
 	d.publish(plainJob)
 	d.await("pay_1", "asked twice more", func(idemstore.Task) bool { _, _, lookups := d.pay.counts(); return lookups >= 3 })
 	if w, e, _ := d.pay.counts(); w != 1 || e != 1 {
@@ -520,12 +520,12 @@ func TestRetryBooks(t *testing.T) {
 		t.Fatalf("%+v", parked)
 	}
 	all := d.everything()
-	acted(t)(d.Retry(t.Context(), parked, byAnna)).expect(t, ActRefused, idemstore.NeedsReview, "one_id")
+	acted(t)(d.Retry(t.Context(), parked, byAnna)).expect(t, OutcomeRefused, idemstore.NeedsReview, "one_id")
 	if d.everything() != all {
 		t.Error("a retry whose rows are refused again changed something")
 	}
 	d.exec(`alter table public.booked drop constraint one_id`)
-	got := acted(t)(d.Retry(t.Context(), parked, byAnna)).expect(t, ActDone, idemstore.Finished, "nothing is sent")
+	got := acted(t)(d.Retry(t.Context(), parked, byAnna)).expect(t, OutcomeDone, idemstore.Finished, "nothing is sent")
 	if got.Task.ExternalID != "pay_1" || string(got.Task.Result) != `{"id":"pay_1"}` || d.booked() != "pay_1 pay_1  0 2, events 1" {
 		t.Errorf("%+v, booked %s", got.Task, d.booked())
 	}
@@ -563,11 +563,11 @@ func TestSupersedeTakesTheRefusedContent(t *testing.T) {
 	}
 	dry := byAnna
 	dry.DryRun = true
-	acted(t)(d.Supersede(t.Context(), parked, dry, 1)).expect(t, ActWouldDo, idemstore.NeedsReview, "refused message")
+	acted(t)(d.Supersede(t.Context(), parked, dry, 1)).expect(t, OutcomeWouldDo, idemstore.NeedsReview, "refused message")
 	if d.everything() != all {
 		t.Error("something was changed")
 	}
-	acted(t)(d.Supersede(t.Context(), parked, byAnna, 1)).expect(t, ActDone, idemstore.Started, "attempt is due now")
+	acted(t)(d.Supersede(t.Context(), parked, byAnna, 1)).expect(t, OutcomeDone, idemstore.Started, "attempt is due now")
 	d.publish(`{"order":"1","note":"corrected"}`)
 	done := d.awaitStatus("pay_1", idemstore.Finished)
 	note := await(t, notes, "a job with a note")
@@ -580,7 +580,7 @@ func TestCancelRunsCommit(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	for name, row := range map[string]map[string]string{"released": isReleased, "unsent": isUnsent} {
-		got := acted(t)(d.Cancel(t.Context(), d.is(row), byAnna)).expect(t, ActDone, idemstore.Failed, "given up")
+		got := acted(t)(d.Cancel(t.Context(), d.is(row), byAnna)).expect(t, OutcomeDone, idemstore.Failed, "given up")
 		if string(got.Task.Result) != `{"resolved":"cancelled","reason":"the customer called"}` ||
 			d.booked() != "pay_1  cancelled by a person: the customer called 3 2, events 1" {
 			t.Errorf("%s: result %s, booked %s", name, got.Task.Result, d.booked())
@@ -597,7 +597,7 @@ func TestD33AskPollsTheAcceptedID(t *testing.T) {
 	d := newDesk(t)
 	d.pay.answerLookups(found("pay_7"))
 	accepted := d.is(map[string]string{"external_id": `'pay_7'`})
-	acted(t)(d.Ask(t.Context(), accepted, byAnna)).expect(t, ActDone, idemstore.Finished, "it happened as pay_7")
+	acted(t)(d.Ask(t.Context(), accepted, byAnna)).expect(t, OutcomeDone, idemstore.Finished, "it happened as pay_7")
 	w, _, _ := d.pay.counts()
 	d.pay.mu.Lock()
 	defer d.pay.mu.Unlock()
@@ -621,11 +621,11 @@ func TestD36ActsOnRowsThatNobodyHolds(t *testing.T) {
 		"never parked": {"status": `'needs_review'`, "sending": `true`},
 	} {
 		got := acted(t)(d.Ask(t.Context(), d.is(row), byAnna))
-		if got.Outcome != ActDone || got.Task.Status != idemstore.Finished || got.Task.ExternalID != "pay_9" {
+		if got.Outcome != OutcomeDone || got.Task.Status != idemstore.Finished || got.Task.ExternalID != "pay_9" {
 			t.Errorf("%s, asked: %s, %s", name, got.Outcome, got.Message)
 		}
 		got = acted(t)(d.Resolve(t.Context(), d.is(row), byAnna, Ruling{As: idemstore.Finished}))
-		if got.Outcome != ActDone || got.Task.Status != idemstore.Finished {
+		if got.Outcome != OutcomeDone || got.Task.Status != idemstore.Finished {
 			t.Errorf("%s, resolved: %s, %s", name, got.Outcome, got.Message)
 		}
 	}
@@ -650,8 +650,8 @@ func TestRetryOfALocalJob(t *testing.T) {
 	failed := b.awaitStatus("pay_1", idemstore.Failed)
 	b.awaitSettled()
 	stop()
-	acted(t)(o.Ask(t.Context(), failed, byAnna)).expect(t, ActRefused, idemstore.Failed, "failed for good")
-	acted(t)(o.Retry(t.Context(), failed, byAnna)).expect(t, ActDone, idemstore.Unknown, "attempt is due now")
+	acted(t)(o.Ask(t.Context(), failed, byAnna)).expect(t, OutcomeRefused, idemstore.Failed, "failed for good")
+	acted(t)(o.Retry(t.Context(), failed, byAnna)).expect(t, OutcomeDone, idemstore.Unknown, "attempt is due now")
 	fail = nil
 	b.serve(k)
 	b.publish(plainJob)
@@ -667,7 +667,7 @@ func TestActsAreTraced(t *testing.T) {
 	d := newDesk(t, func(b *bench) { spans = b.trace() })
 	d.pay.answerLookups(found("pay_9"))
 	task := d.is(isParked)
-	got := acted(t)(d.Ask(t.Context(), task, byAnna)).expect(t, ActDone, idemstore.Finished, "")
+	got := acted(t)(d.Ask(t.Context(), task, byAnna)).expect(t, OutcomeDone, idemstore.Finished, "")
 	all := spans.GetSpans()
 	names := map[string]bool{}
 	for _, s := range all {
@@ -698,7 +698,7 @@ func TestAskSaysThatTheProviderIsAnother(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	elsewhere := d.is(map[string]string{"provider": `'elsewhere'`})
-	acted(t)(d.Ask(t.Context(), elsewhere, byAnna)).expect(t, ActAsked, idemstore.Unknown, "does not know it (but it was sent to another provider")
+	acted(t)(d.Ask(t.Context(), elsewhere, byAnna)).expect(t, OutcomeAsked, idemstore.Unknown, "does not know it (but it was sent to another provider")
 }
 
 // Whoever gives up waiting has decided nothing.
@@ -761,7 +761,7 @@ func TestD44RetryAllTwice(t *testing.T) {
 			outcomes[out] += n
 		}
 	}
-	if outcomes[ActDone] != 2*rows/5 || outcomes[ActOvertaken] != 2*rows/5 || outcomes[ActRefused] != 6*rows/5 {
+	if outcomes[OutcomeDone] != 2*rows/5 || outcomes[OutcomeOvertaken] != 2*rows/5 || outcomes[OutcomeRefused] != 6*rows/5 {
 		t.Errorf("%v", outcomes)
 	}
 	state := func() string {

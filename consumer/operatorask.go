@@ -11,21 +11,21 @@ import (
 // Ask asks the provider what became of a task that is unknown, needs review, or whose attempt has died. It is read-only
 // there and here, but for a line in the history; a definite answer closes the task, with the kind's local rows. It blocks
 // for at most the kind's deadline, and the errors and answers are those of Retry.
-func (o *Operator) Ask(ctx context.Context, task idemstore.Task, p Press) (Acted, error) {
-	return o.press(ctx, ActAsk, task, p, false, func(ctx context.Context, x *pressing) (Acted, error) {
+func (o *Operator) Ask(ctx context.Context, task idemstore.Task, by ActOptions) (Acted, error) {
+	return o.press(ctx, ActAsk, task, by, false, func(ctx context.Context, x *pressing) (Acted, error) {
 		a, no := x.attempt(ctx)
 		if a == nil {
 			return no, nil
 		}
 		r := x.look(ctx, a)
 		if !r.definite() {
-			return x.heard(ctx, ActAsked, r.String(), r)
+			return x.heard(ctx, OutcomeAsked, r.String(), r)
 		}
 		acted, err := x.adopt(ctx, a, r, closing{reason: "asked by hand"})
-		if err != nil || acted.Outcome != ActRefused {
+		if err != nil || acted.Outcome != OutcomeRefused {
 			return acted, err
 		}
-		return x.heard(ctx, ActRefused, acted.Message, r)
+		return x.heard(ctx, OutcomeRefused, acted.Message, r)
 	})
 }
 
@@ -34,7 +34,7 @@ func (x *pressing) heard(ctx context.Context, out ActOutcome, what string, r rea
 	acted, err := x.write(ctx, what, func(ctx context.Context) (idemstore.Task, error) {
 		return x.task, x.o.engine.store.Note(ctx, x.task.TaskID, x.by(ctx, what), r.id)
 	})
-	if acted.Outcome == ActDone || out == ActRefused {
+	if acted.Outcome == OutcomeDone || out == OutcomeRefused {
 		acted.Outcome = out
 	}
 	return acted, err
@@ -119,7 +119,7 @@ func (x *pressing) adopt(ctx context.Context, a *attempt, r reading, c closing) 
 	}
 	c.reason = fmt.Sprintf("%s; %s", c.reason, r)
 	acted, err := x.close(ctx, a, c)
-	if acted.Outcome == ActRefused { // somebody knows the outcome, and the row does not
+	if acted.Outcome == OutcomeRefused { // somebody knows the outcome, and the row does not
 		acted.Message = fmt.Sprintf("%s; %s", r, acted.Message)
 	}
 	return acted, err

@@ -48,11 +48,11 @@ func asWritten(id string) bool {
 // reason as the result. Either way the kind's Commit runs in the same transaction.
 //
 // It blocks for at most twice the kind's deadline. The errors and answers are those of Retry.
-func (o *Operator) Resolve(ctx context.Context, task idemstore.Task, p Press, r Ruling) (Acted, error) {
+func (o *Operator) Resolve(ctx context.Context, task idemstore.Task, by ActOptions, r Ruling) (Acted, error) {
 	if err := r.check(); err != nil {
 		return Acted{}, err
 	}
-	return o.press(ctx, ActResolve, task, p, r.Force, func(ctx context.Context, x *pressing) (Acted, error) {
+	return o.press(ctx, ActResolve, task, by, r.Force, func(ctx context.Context, x *pressing) (Acted, error) {
 		a, no := x.attempt(ctx)
 		if a == nil {
 			return no, nil

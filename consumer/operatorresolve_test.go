@@ -94,42 +94,42 @@ func TestResolve(t *testing.T) {
 		booked string
 		result string
 	}{
-		{"the provider knows more", isParked, knows(found("pay_9"), never), finished, ActDone, idemstore.Finished, "it happened as pay_9",
+		{"the provider knows more", isParked, knows(found("pay_9"), never), finished, OutcomeDone, idemstore.Finished, "it happened as pay_9",
 			"pay_1 pay_9  1 2, events 1", nine},
-		{"and better", isParked, knows(found("pay_9"), never), with(finished, "", nine), ActDone, idemstore.Finished, "it happened as pay_9",
+		{"and better", isParked, knows(found("pay_9"), never), with(finished, "", nine), OutcomeDone, idemstore.Finished, "it happened as pay_9",
 			"pay_1 pay_9  1 2, events 1", nine},
-		{"it refused it, too", isParked, knows(foundRefused("pay_n"), never), failed, ActDone, idemstore.Failed, "refused it as pay_n",
+		{"it refused it, too", isParked, knows(foundRefused("pay_n"), never), failed, OutcomeDone, idemstore.Failed, "refused it as pay_n",
 			"pay_1 pay_n refused by the provider 1 2, events 1", `{"id":"pay_n"}`},
-		{"it happened", isParked, knows(found("pay_9"), never), failed, ActRefused, "", "it happened as pay_9, which contradicts", "", ""},
-		{"it was refused", isParked, knows(foundRefused("pay_n"), never), with(finished, "", nine), ActRefused, "", "refused it as pay_n, which contradicts", "", ""},
-		{"it happened as another", isParked, knows(found("pay_8"), never), with(finished, "pay_9", ""), ActRefused, "", "happened as pay_8, which contradicts", "", ""},
+		{"it happened", isParked, knows(found("pay_9"), never), failed, OutcomeRefused, "", "it happened as pay_9, which contradicts", "", ""},
+		{"it was refused", isParked, knows(foundRefused("pay_n"), never), with(finished, "", nine), OutcomeRefused, "", "refused it as pay_n, which contradicts", "", ""},
+		{"it happened as another", isParked, knows(found("pay_8"), never), with(finished, "pay_9", ""), OutcomeRefused, "", "happened as pay_8, which contradicts", "", ""},
 
-		{"known by the id that is given", isParked, knows(absent, found("pay_9")), with(finished, "pay_9", ""), ActDone, idemstore.Finished,
+		{"known by the id that is given", isParked, knows(absent, found("pay_9")), with(finished, "pay_9", ""), OutcomeDone, idemstore.Finished,
 			"it happened as pay_9", "pay_1 pay_9  1 2, events 1", nine},
-		{"other content under the id", isParked, knows(absent, status(409)), with(finished, "", nine), ActRefused, "", "other content, or two effects as pay_9", "", ""},
-		{"the id was refused", isParked, knows(mute, foundRefused("pay_9")), with(finished, "", nine), ActRefused, "", "refused it as pay_9", "", ""},
+		{"other content under the id", isParked, knows(absent, status(409)), with(finished, "", nine), OutcomeRefused, "", "other content, or two effects as pay_9", "", ""},
+		{"the id was refused", isParked, knows(mute, foundRefused("pay_9")), with(finished, "", nine), OutcomeRefused, "", "refused it as pay_9", "", ""},
 
-		{"nobody can tell", isParked, knows(mute, mute), with(finished, "", nine), ActDone, idemstore.Finished, "finished as pay_9, by decision; the provider was asked and could not tell",
+		{"nobody can tell", isParked, knows(mute, mute), with(finished, "", nine), OutcomeDone, idemstore.Finished, "finished as pay_9, by decision; the provider was asked and could not tell",
 			"pay_1 pay_9  3 2, events 1", nine},
-		{"nobody knows it", isExpired, knows(absent, absent), with(finished, "pay_9", nine), ActDone, idemstore.Finished, "does not know it",
+		{"nobody knows it", isExpired, knows(absent, absent), with(finished, "pay_9", nine), OutcomeDone, idemstore.Finished, "does not know it",
 			"pay_1 pay_9  3 2, events 1", nine},
-		{"other content under the key", isUnknown, knows(status(409), mute), with(finished, "", nine), ActDone, idemstore.Finished, "other content",
+		{"other content under the key", isUnknown, knows(status(409), mute), with(finished, "", nine), OutcomeDone, idemstore.Finished, "other content",
 			"pay_1 pay_9  3 2, events 1", nine},
-		{"the provider is at work", isParked, knows(status(202), never), failed, ActRefused, "", "still under way there; wait until that has ended", "", ""},
-		{"the provider is at work for ever", isParked, knows(status(202), never), Ruling{As: idemstore.Failed, Force: true}, ActDone, idemstore.Failed,
+		{"the provider is at work", isParked, knows(status(202), never), failed, OutcomeRefused, "", "still under way there; wait until that has ended", "", ""},
+		{"the provider is at work for ever", isParked, knows(status(202), never), Ruling{As: idemstore.Failed, Force: true}, OutcomeDone, idemstore.Failed,
 			"it has failed, by decision; the provider was asked: it is still under way there",
 			"pay_1  failed by a person: the customer called 3 2, events 1", `{"resolved":"failed","reason":"the customer called"}`},
-		{"no result", isParked, knows(mute, mute), with(finished, "pay_9", ""), ActRefused, "", "a result must be given", "", ""},
-		{"its own id and another", map[string]string{"external_id": `'pay_7'`}, knows(never, mute), with(finished, "", nine), ActRefused, "",
+		{"no result", isParked, knows(mute, mute), with(finished, "pay_9", ""), OutcomeRefused, "", "a result must be given", "", ""},
+		{"its own id and another", map[string]string{"external_id": `'pay_7'`}, knows(never, mute), with(finished, "", nine), OutcomeRefused, "",
 			"another external id is known already (pay_7)", "", ""},
-		{"done and not booked", isUnbooked, knows(never, mute), finished, ActDone, idemstore.Finished, "finished as pay_7, by decision",
+		{"done and not booked", isUnbooked, knows(never, mute), finished, OutcomeDone, idemstore.Finished, "finished as pay_7, by decision",
 			"pay_1 pay_7  3 2, events 1", `{"id":"pay_7"}`},
-		{"failed, by decision", isParked, knows(absent, never), failed, ActDone, idemstore.Failed, "it has failed, by decision; the provider was asked: it does not know it",
+		{"failed, by decision", isParked, knows(absent, never), failed, OutcomeDone, idemstore.Failed, "it has failed, by decision; the provider was asked: it does not know it",
 			"pay_1  failed by a person: the customer called 3 2, events 1", `{"resolved":"failed","reason":"the customer called"}`},
-		{"failed with an id", isExpired, knows(mute, mute), with(failed, "pay_9", ""), ActDone, idemstore.Failed, "could not tell",
+		{"failed with an id", isExpired, knows(mute, mute), with(failed, "pay_9", ""), OutcomeDone, idemstore.Failed, "could not tell",
 			"pay_1 pay_9 failed by a person: the customer called 3 2, events 1", `{"resolved":"failed","reason":"the customer called"}`},
-		{"its rows refused", isParked, knows(found("pay_refused"), never), finished, ActRefused, "", "the database refuses its local rows", "", ""},
-		{"at work", isLive, never, with(finished, "", nine), ActRefused, "", "at work", "", ""},
+		{"its rows refused", isParked, knows(found("pay_refused"), never), finished, OutcomeRefused, "", "the database refuses its local rows", "", ""},
+		{"at work", isLive, never, with(finished, "", nine), OutcomeRefused, "", "at work", "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d.pay.answerLookups(c.lookup)
@@ -160,12 +160,12 @@ func TestResolveOfOtherKinds(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, func(b *bench) { b.kind.Commit, b.kind.Lookup = nil, nil })
 	got := acted(t)(d.Resolve(t.Context(), d.is(isParked), byAnna, Ruling{As: idemstore.Finished, ExternalID: "pay_9"})).
-		expect(t, ActDone, idemstore.Finished, "finished as pay_9, by decision; the provider cannot be asked")
+		expect(t, OutcomeDone, idemstore.Finished, "finished as pay_9, by decision; the provider cannot be asked")
 	if got.Task.ExternalID != "pay_9" || got.Task.Result != nil {
 		t.Errorf("%+v", got.Task)
 	}
-	acted(t)(d.Ask(t.Context(), d.is(isParked), byAnna)).expect(t, ActRefused, idemstore.NeedsReview, "no way to ask")
-	acted(t)(d.SendAgain(t.Context(), d.is(isParked), byAnna)).expect(t, ActRefused, idemstore.NeedsReview, "no way to ask")
+	acted(t)(d.Ask(t.Context(), d.is(isParked), byAnna)).expect(t, OutcomeRefused, idemstore.NeedsReview, "no way to ask")
+	acted(t)(d.SendAgain(t.Context(), d.is(isParked), byAnna)).expect(t, OutcomeRefused, idemstore.NeedsReview, "no way to ask")
 }
 
 func TestGivenResultsAreStrict(t *testing.T) {
@@ -225,7 +225,7 @@ func TestResolveTakesNoIDThatIsNone(t *testing.T) {
 		t.Error("something was changed")
 	}
 	acted(t)(d.Resolve(t.Context(), before, byAnna, Ruling{As: idemstore.Failed, ExternalID: strings.Repeat("p", maxExternalID)})).
-		expect(t, ActDone, idemstore.Failed, "by decision")
+		expect(t, OutcomeDone, idemstore.Failed, "by decision")
 }
 
 // A person may decide over an attempt that hangs at the provider. When it comes back nothing of it is saved, and what it
@@ -240,9 +240,9 @@ func TestForcedOverALiveAttempt(t *testing.T) {
 	await(t, entered, "the request at the provider")
 	live := d.one()
 	ruling := Ruling{As: idemstore.Failed}
-	acted(t)(d.Resolve(t.Context(), live, byAnna, ruling)).expect(t, ActRefused, idemstore.Started, "at work")
+	acted(t)(d.Resolve(t.Context(), live, byAnna, ruling)).expect(t, OutcomeRefused, idemstore.Started, "at work")
 	ruling.Force = true
-	decided := acted(t)(d.Resolve(t.Context(), live, byAnna, ruling)).expect(t, ActDone, idemstore.Failed, "by decision")
+	decided := acted(t)(d.Resolve(t.Context(), live, byAnna, ruling)).expect(t, OutcomeDone, idemstore.Failed, "by decision")
 	rows := d.rows()
 	release()
 	late := d.await("pay_1", "given late proof", func(x idemstore.Task) bool { return x.EvidenceID != "" })
@@ -293,7 +293,7 @@ func TestD38AskBesideASlowAttempt(t *testing.T) {
 			}
 			close(answer)
 			got := await(t, done, "the answer")
-			if want := map[bool]ActOutcome{true: ActAsked, false: ActOvertaken}[verdict == Absent]; got.Outcome != want {
+			if want := map[bool]ActOutcome{true: OutcomeAsked, false: OutcomeOvertaken}[verdict == Absent]; got.Outcome != want {
 				t.Errorf("%s: %s, want %s", got.Outcome, got.Message, want)
 			}
 			if row := d.one(); row.Status != idemstore.Finished || row.ExternalID != "pay_x" || row.Attempt != expired.Attempt || string(row.Result) != `{"id":"pay_x"}` {

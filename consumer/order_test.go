@@ -357,8 +357,8 @@ func (b *crmBench) resolve(task idemstore.Task, r Ruling) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	acted, err := o.Resolve(b.t.Context(), task, Press{Actor: "ann", Reason: "asked the CRM's people"}, r)
-	if err != nil || acted.Outcome != ActDone {
+	acted, err := o.Resolve(b.t.Context(), task, ActOptions{Actor: "ann", Reason: "asked the CRM's people"}, r)
+	if err != nil || acted.Outcome != OutcomeDone {
 		b.t.Fatalf("resolve: %+v (%v)", acted, err)
 	}
 }
@@ -552,7 +552,7 @@ func TestNoEntityNoGuard(t *testing.T) {
 	b := newCRM(t)
 	pay := b.pay.kind()
 	b.serve(b.push, pay)
-	if _, err := Publish(t.Context(), b.js, pay, payJob{Order: TextID("1")}); err != nil {
+	if _, err := Publish(t.Context(), b.js, pay, payJob{Order: NewID("1")}); err != nil {
 		t.Fatal(err)
 	}
 	one := b.send(pushJob{Event: "v8", Number: ptr(int64(8))})
@@ -570,7 +570,7 @@ func TestNoEntityNoGuard(t *testing.T) {
 func TestEventsWithoutAVersion(t *testing.T) {
 	t.Parallel()
 	b := newCRM(t)
-	var r *RefusedError
+	var r *InvalidJobError
 	if _, err := Publish(t.Context(), b.js, b.push, pushJob{Contact: "c", Event: "x"}); !errors.As(err, &r) || r.Reason != idemstore.BadKey {
 		t.Errorf("publish: %v", err)
 	}

@@ -16,50 +16,52 @@ import (
 	"github.com/settlemq/settle/idemstore"
 )
 
-// Published says what is known of a publish. A timeout is not a failure: the message may be stored.
-type Published int
+// PublishOutcome says what is known of a publish. A timeout is not a failure: the message may be stored.
+type PublishOutcome int
 
 // What is known of a publish.
 const (
-	NotKnown  Published = iota // no answer came: publish again, it is safe
-	Stored                     // the stream has it
-	Duplicate                  // the stream had the same key with the same content already, within its window
+	PublishUnknown   PublishOutcome = iota // no answer came: publish again, it is safe
+	PublishStored                          // the stream has it
+	PublishDuplicate                       // the stream had the same key with the same content already, within its window
 )
 
 // String is "stored", "duplicate" or "unknown".
-func (p Published) String() string {
+func (p PublishOutcome) String() string {
 	switch p {
-	case Stored:
+	case PublishStored:
 		return "stored"
-	case Duplicate:
+	case PublishDuplicate:
 		return "duplicate"
-	case NotKnown:
+	case PublishUnknown:
 	}
 	return "unknown"
 }
 
 // Publication is the answer to a publish.
 type Publication struct {
-	Outcome  Published
+	Outcome  PublishOutcome
 	Stream   string
 	Sequence uint64 // of the stored message; 0 if not known
 	Key      string // business key
 }
 
-// RefusedError is returned for a job that no worker would accept. Nothing was published.
-type RefusedError struct {
-	Reason idemstore.Reason
-	Detail string
+// InvalidJobError is returned for a job that no worker would accept, before anything is published; of Call also for one that a
+// worker did not accept, such as a conflict. It has nothing to do with what a provider refuses (Refused).
+type InvalidJobError struct {
+	Reason idemstore.Reason // in a stable word
+	Detail string           // in plain words, without anything of the job but what the kind's Key function says of it
 }
 
-func (e *RefusedError) Error() string { return fmt.Sprintf("refused (%s): %s", e.Reason, e.Detail) }
+// Error is Reason and Detail.
+func (e *InvalidJobError) Error() string { return fmt.Sprintf("refused (%s): %s", e.Reason, e.Detail) }
 
 // Publish sends one job to the stream. Key and message id are made here, the latter from kind, key and content:
 // an honest repeat within the stream's window is dropped by the server, while other content under the same key
 // gets through and is found as a conflict.
 //
 // It blocks until the stream has confirmed or ctx ends; without a deadline in ctx, up to five seconds. The error
-// is a *RefusedError for a job that no worker would accept. Any other error comes with NotKnown: the message may
+// is an *InvalidJobError for a job that no worker would accept. Any other error comes with PublishUnknown: the message may
 // be stored, and publishing it again is safe.
 func Publish[J any](ctx context.Context, js jetstream.JetStream, kind JobOf[J], job J) (Publication, error) {
 	body, err := json.Marshal(job)
@@ -70,7 +72,7 @@ func Publish[J any](ctx context.Context, js jetstream.JetStream, kind JobOf[J], 
 }
 
 // ReadJob reads a body as workers read the messages of a kind: by the strict rules, and with a usable key. It is for jobs
-// inside a job, such as the records of a batch. The error is a *RefusedError, which quotes nothing of the body.
+// inside a job, such as the records of a batch. The error is an *InvalidJobError, which quotes nothing of the body.
 func ReadJob[J any](kind JobOf[J], body []byte) (J, error) {
 	var none J
 	d, err := kind.define()
@@ -115,7 +117,7 @@ func PublishRaw(ctx context.Context, js jetstream.JetStream, kind Definition, bo
 func refused(err error) error {
 	var r *refusalError
 	if errors.As(err, &r) {
-		return &RefusedError{Reason: r.reason, Detail: r.detail}
+		return &InvalidJobError{Reason: r.reason, Detail: r.detail}
 	}
 	return err
 }
@@ -140,16 +142,16 @@ func messageOf(ctx context.Context, d *definition, j job, body []byte, header ma
 func publish(ctx context.Context, js jetstream.JetStream, m *nats.Msg) (Publication, error) {
 	answer, err := js.PublishMsg(ctx, m)
 	if errors.Is(err, nats.ErrMaxPayload) {
-		return Publication{}, &RefusedError{Reason: idemstore.TooLarge, Detail: fmt.Sprintf(
+		return Publication{}, &InvalidJobError{Reason: idemstore.TooLarge, Detail: fmt.Sprintf(
 			"message of %d bytes, max_payload of the NATS server is %d: split the job, each part under a key of its own, or raise it",
 			m.Size(), js.Conn().MaxPayload())}
 	}
 	if err != nil {
-		return Publication{Outcome: NotKnown}, fmt.Errorf("publish: %w", err)
+		return Publication{Outcome: PublishUnknown}, fmt.Errorf("publish: %w", err)
 	}
-	out := Publication{Outcome: Stored, Stream: answer.Stream, Sequence: answer.Sequence}
+	out := Publication{Outcome: PublishStored, Stream: answer.Stream, Sequence: answer.Sequence}
 	if answer.Duplicate {
-		out.Outcome = Duplicate
+		out.Outcome = PublishDuplicate
 	}
 	return out, nil
 }

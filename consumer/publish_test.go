@@ -28,9 +28,9 @@ func (b *bench) sent(body string, header map[string][]string) Publication {
 func TestPublish(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	job := payJob{Order: TextID("1"), Note: "first"}
+	job := payJob{Order: NewID("1"), Note: "first"}
 	out, err := Publish(t.Context(), b.js, b.kind, job)
-	if want := (Publication{Outcome: Stored, Stream: "JOBS", Sequence: 1, Key: "pay_1"}); err != nil || out != want {
+	if want := (Publication{Outcome: PublishStored, Stream: "JOBS", Sequence: 1, Key: "pay_1"}); err != nil || out != want {
 		t.Fatalf("published: %+v (%v), want %+v", out, err, want)
 	}
 	msg := b.stored(1)
@@ -60,14 +60,14 @@ func TestPublishAgain(t *testing.T) {
 	b := newBench(t)
 	for _, c := range []struct {
 		body     string
-		outcome  Published
+		outcome  PublishOutcome
 		sequence uint64
 	}{
-		{`{"order":"1","note":"a"}`, Stored, 1},
-		{`{"order":"1","note":"a"}`, Duplicate, 1},
-		{`{ "note" : "\u0061", "order" : 1 }`, Duplicate, 1},
-		{`{"order":"1","note":"b"}`, Stored, 2},
-		{`{"order":"2","note":"a"}`, Stored, 3},
+		{`{"order":"1","note":"a"}`, PublishStored, 1},
+		{`{"order":"1","note":"a"}`, PublishDuplicate, 1},
+		{`{ "note" : "\u0061", "order" : 1 }`, PublishDuplicate, 1},
+		{`{"order":"1","note":"b"}`, PublishStored, 2},
+		{`{"order":"2","note":"a"}`, PublishStored, 3},
 	} {
 		if out := b.sent(c.body, nil); out.Outcome != c.outcome || out.Sequence != c.sequence {
 			t.Errorf("%s: %+v, want %s %d", c.body, out, c.outcome, c.sequence)
@@ -75,7 +75,7 @@ func TestPublishAgain(t *testing.T) {
 	}
 	// D-08: the same content under ids of its own is stored again, and is one job all the same.
 	for _, id := range []string{"replay-1", "replay-2"} {
-		if out := b.sent(`{"order":"2","note":"a"}`, map[string][]string{"nats-msg-id": {id}}); out.Outcome != Stored {
+		if out := b.sent(`{"order":"2","note":"a"}`, map[string][]string{"nats-msg-id": {id}}); out.Outcome != PublishStored {
 			t.Errorf("with the id %s: %+v", id, out)
 		}
 	}
@@ -100,7 +100,7 @@ func TestPublishRefused(t *testing.T) {
 		`{"order":"1","note":"` + strings.Repeat("x", maxBody) + `"}`: idemstore.TooLarge,
 	} {
 		out, err := PublishRaw(t.Context(), b.js, b.kind, []byte(body), nil)
-		var refused *RefusedError
+		var refused *InvalidJobError
 		if !errors.As(err, &refused) || refused.Reason != reason || out != (Publication{}) {
 			t.Errorf("%.20s: %+v, %v", body, out, err)
 		}
@@ -134,10 +134,10 @@ func TestPublishNotKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	kind := newPayProvider(t).kind()
-	job := payJob{Order: TextID("1")}
+	job := payJob{Order: NewID("1")}
 
 	out, err := Publish(t.Context(), js, kind, job) // there is no stream
-	if err == nil || out.Outcome != NotKnown {
+	if err == nil || out.Outcome != PublishUnknown {
 		t.Errorf("without a stream: %+v, %v", out, err)
 	}
 
@@ -151,14 +151,14 @@ func TestPublishNotKnown(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	out, err = Publish(ctx, js, kind, job)
-	if !errors.Is(err, context.DeadlineExceeded) || out.Outcome != NotKnown || out.Key != "pay_1" || time.Since(began) > 3*time.Second {
+	if !errors.Is(err, context.DeadlineExceeded) || out.Outcome != PublishUnknown || out.Key != "pay_1" || time.Since(began) > 3*time.Second {
 		t.Errorf("without a server, after %v: %+v, %v", time.Since(began), out, err)
 	}
-	var refused *RefusedError
+	var refused *InvalidJobError
 	if errors.As(err, &refused) {
 		t.Error("an outage looks like a refusal")
 	}
-	if NotKnown.String() != "unknown" || Stored.String() != "stored" || Duplicate.String() != "duplicate" {
+	if PublishUnknown.String() != "unknown" || PublishStored.String() != "stored" || PublishDuplicate.String() != "duplicate" {
 		t.Error("the words of the command line are wrong")
 	}
 }

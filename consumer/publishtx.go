@@ -14,7 +14,7 @@ import (
 // is published even if the caller dies, by whichever worker looks first, usually within a second. It closes the gap of
 // a publisher that commits its own rows and then crashes before it publishes.
 //
-// It blocks for one round trip, and keeps nothing beyond tx. The error is a *RefusedError for a job that no worker would
+// It blocks for one round trip, and keeps nothing beyond tx. The error is an *InvalidJobError for a job that no worker would
 // accept; nothing was queued then, and the transaction can go on. Any other error is the database's.
 //
 // The same can be had from SQL: select settle.enqueue('payment.charge', '{"order_id": …}').

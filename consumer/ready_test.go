@@ -192,7 +192,7 @@ func TestABridgeIsReadyWhileItTakesEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := b.measured()
-	bridge, err := NewBridge(b.js, b.store, BridgeConfig{Stream: "ORDERS", Kinds: map[string]Definition{"placed": b.kind},
+	bridge, err := NewBridge(b.pool, b.js, BridgeConfig{Stream: "ORDERS", Kinds: map[string]Definition{"placed": b.kind},
 		Logger: b.conf.Logger, MeterProvider: b.conf.MeterProvider})
 	if err != nil {
 		t.Fatal(err)

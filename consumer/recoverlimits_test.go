@@ -100,7 +100,7 @@ func TestRecoveryWhilePaused(t *testing.T) {
 	for _, dry := range []bool{true, false} {
 		e := b.engine(b.kind)
 		var told []Recovered
-		err := e.Recover(t.Context(), RecoverOptions{Window: time.Hour, Limit: 10, Actor: "ann", Reason: "so", DryRun: dry},
+		err := e.Recover(t.Context(), RecoverOptions{NewerThan: time.Hour, Limit: 10, Actor: "ann", Reason: "so", DryRun: dry},
 			func(r Recovered) { told = append(told, r) })
 		if err != nil || len(told) != 2 {
 			t.Fatalf("dry run %v: %+v (%v)", dry, told, err)
@@ -188,7 +188,7 @@ func TestRecoverCountsAlerts(t *testing.T) {
 	b := newBench(t)
 	p := b.calling()
 	b.insert(b.kind, plainJob, and(oldRow, "failures", "5"))
-	err := b.engine(b.kind).Recover(t.Context(), RecoverOptions{Window: time.Hour, Limit: 10, Actor: "ann", Reason: "so"}, func(Recovered) {})
+	err := b.engine(b.kind).Recover(t.Context(), RecoverOptions{NewerThan: time.Hour, Limit: 10, Actor: "ann", Reason: "so"}, func(Recovered) {})
 	if err != nil {
 		t.Fatal(err)
 	}

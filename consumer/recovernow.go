@@ -10,10 +10,11 @@ import (
 	"github.com/settlemq/settle/idemstore"
 )
 
-// RecoverOptions select the tasks of one recovery that a person starts.
+// RecoverOptions select the tasks of one recovery that a person starts, by their age: those created between NewerThan and
+// OlderThan ago. NewerThan and Limit are required.
 type RecoverOptions struct {
 	OlderThan time.Duration // created at least so long ago; 0 or more
-	Window    time.Duration // and at most so long ago; more than OlderThan
+	NewerThan time.Duration // created at most so long ago; more than OlderThan
 	Limit     int           // if more tasks match, nothing is done; at least 1
 
 	DryRun bool   // only say what would happen
@@ -77,8 +78,8 @@ func (e *Engine) Recover(ctx context.Context, o RecoverOptions, report func(Reco
 
 func (o RecoverOptions) check() error {
 	switch {
-	case o.OlderThan < 0, o.Window <= o.OlderThan:
-		return fmt.Errorf("recover: OlderThan must be at least 0 and less than Window, not %v and %v", o.OlderThan, o.Window)
+	case o.OlderThan < 0, o.NewerThan <= o.OlderThan:
+		return fmt.Errorf("recover: OlderThan must be at least 0 and less than NewerThan, not %v and %v", o.OlderThan, o.NewerThan)
 	case o.Limit < 1:
 		return fmt.Errorf("recover: Limit must be at least 1, not %d", o.Limit)
 	case !o.DryRun && (o.Actor == "" || o.Reason == ""):
@@ -89,7 +90,7 @@ func (o RecoverOptions) check() error {
 
 // recoverable lists what matches, up to one more than the limit.
 func (e *Engine) recoverable(ctx context.Context, o RecoverOptions) ([]idemstore.Recoverable, error) {
-	f := idemstore.RecoverableFilter{Asked: []string{}, OlderThan: o.OlderThan, Within: o.Window, Limit: o.Limit + 1}
+	f := idemstore.RecoverableFilter{Asked: []string{}, OlderThan: o.OlderThan, Within: o.NewerThan, Limit: o.Limit + 1}
 	for _, k := range e.kinds {
 		f.Kinds = append(f.Kinds, k.name)
 		if k.lookup != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // byHand are options under which everything matches that these tests make.
-var byHand = RecoverOptions{Window: 24 * time.Hour, Limit: 100, Actor: "anna", Reason: "ticket 7"}
+var byHand = RecoverOptions{NewerThan: 24 * time.Hour, Limit: 100, Actor: "anna", Reason: "ticket 7"}
 
 // recover runs one recovery by hand on an engine of its own, without a broker.
 func (b *bench) recover(o RecoverOptions, kinds ...Definition) (out []Recovered, err error) {
@@ -73,7 +73,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	b.oneOfEach()
 	before := b.rows()
 	matched := 0
-	found, err := b.recover(RecoverOptions{Window: 24 * time.Hour, Limit: 11, DryRun: true, Matched: func(n int) { matched = n }})
+	found, err := b.recover(RecoverOptions{NewerThan: 24 * time.Hour, Limit: 11, DryRun: true, Matched: func(n int) { matched = n }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,8 +201,8 @@ func TestRecoverRefuses(t *testing.T) {
 		"too many":       {with(func(o *RecoverOptions) { o.Limit = 2 }), "more tasks match than the limit allows: 2"},
 		"too many, dry":  {with(func(o *RecoverOptions) { o.Limit, o.DryRun = 2, true }), "limit"},
 		"no limit":       {with(func(o *RecoverOptions) { o.Limit = 0 }), "Limit"},
-		"no window":      {with(func(o *RecoverOptions) { o.Window = 0 }), "Window"},
-		"an empty one":   {with(func(o *RecoverOptions) { o.OlderThan = o.Window }), "OlderThan"},
+		"no window":      {with(func(o *RecoverOptions) { o.NewerThan = 0 }), "NewerThan"},
+		"an empty one":   {with(func(o *RecoverOptions) { o.OlderThan = o.NewerThan }), "OlderThan"},
 		"in the future":  {with(func(o *RecoverOptions) { o.OlderThan = -1 }), "OlderThan"},
 		"nobody does it": {with(func(o *RecoverOptions) { o.Actor = "" }), "Actor"},
 		"for no reason":  {with(func(o *RecoverOptions) { o.Reason = "" }), "Reason"},
@@ -229,7 +229,7 @@ func TestRecoverLooksAtTheWindowOnly(t *testing.T) {
 		b.insert(b.kind, numbered(i+1), and(released, "created_at", hoursAgo(age)))
 	}
 	o := byHand
-	o.OlderThan, o.Window = time.Hour, 3*time.Hour
+	o.OlderThan, o.NewerThan = time.Hour, 3*time.Hour
 	found, err := b.recover(o)
 	if got, want := inWords(found), "pay_2 finished: settled"; got != want || err != nil {
 		t.Errorf("it came to\n%s\nwant\n%s (%v)", got, want, err)

@@ -97,7 +97,7 @@ func (d *delivery) askParked(ctx context.Context, t idemstore.Task) taken {
 	d.labelAll(taskLabels(&t))
 	linkTo(d.span, t.LastTrace)
 	x := &pressing{o: &Operator{engine: d.engine}, delivery: d, kind: d.kind, task: t, act: ActAsk,
-		press: Press{Actor: d.by.actor, Reason: d.by.note}}
+		press: ActOptions{Actor: d.by.actor, Reason: d.by.note}}
 	a, unreadable := x.attempt(ctx)
 	if a == nil {
 		d.log.WarnContext(ctx, "parked task cannot be asked about", "why", unreadable.Message)
@@ -125,12 +125,12 @@ func (d *delivery) adopted(ctx context.Context, x *pressing, a *attempt, r readi
 	}
 	//nolint:exhaustive // nothing is asked twice, and this is no dry run
 	switch acted.Outcome {
-	case ActDone:
+	case OutcomeDone:
 		d.engine.relay.poke()
 		d.committed(acted.Task.Status, acted.Task.ExternalID, string(acted.Task.Status))
 		d.log.InfoContext(ctx, "parked task closed", "status", string(acted.Task.Status), "external_id", acted.Task.ExternalID)
 		return taken{RecoverSettled, acted.Message}
-	case ActOvertaken:
+	case OutcomeOvertaken:
 		return taken{RecoverSkipped, acted.Message}
 	}
 	d.log.ErrorContext(ctx, "the provider knows a parked task, which cannot be closed", "why", acted.Message)

@@ -266,7 +266,7 @@ func TestPublishTx(t *testing.T) {
 		t.Errorf("E=%d, want 2", effects)
 	}
 	err := pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
-		var refused *RefusedError
+		var refused *InvalidJobError
 		if err := PublishTx(t.Context(), tx, b.kind, payJob{}); !errors.As(err, &refused) {
 			t.Errorf("a job without a key: %v", err)
 		}

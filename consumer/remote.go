@@ -108,8 +108,8 @@ func withoutSecrets(identity string) string {
 	return maskURL(u)
 }
 
-// Breaker tells how a provider's breaker stands. While it is open the provider's kinds take no messages.
-type Breaker struct {
+// BreakerState tells how a provider's breaker stands. While it is open the provider's kinds take no messages.
+type BreakerState struct {
 	Provider      string    // its identity without credentials, or the kind where that has none
 	Kinds         []string  // that it holds back
 	Failures      int       // in a row
@@ -120,19 +120,19 @@ type Breaker struct {
 }
 
 // Breakers tells how all breakers of this engine stand, by provider. It is safe to call at any time.
-func (e *Engine) Breakers() []Breaker {
-	var out []Breaker
+func (e *Engine) Breakers() []BreakerState {
+	var out []BreakerState
 	for _, r := range e.remotes {
 		if r.breaker == nil {
 			continue
 		}
 		c := r.breaker.state()
-		b := Breaker{Provider: r.name, Failures: c.failures, Open: c.open, Misconfigured: c.open && c.barred, Since: c.since, NextTry: c.next}
+		b := BreakerState{Provider: r.name, Failures: c.failures, Open: c.open, Misconfigured: c.open && c.barred, Since: c.since, NextTry: c.next}
 		for _, k := range r.kinds {
 			b.Kinds = append(b.Kinds, k.name)
 		}
 		out = append(out, b)
 	}
-	slices.SortFunc(out, func(a, b Breaker) int { return cmp.Compare(a.Provider, b.Provider) })
+	slices.SortFunc(out, func(a, b BreakerState) int { return cmp.Compare(a.Provider, b.Provider) })
 	return out
 }

@@ -15,7 +15,7 @@ func replays(p *payProvider, k *Kind[payJob, paid]) {
 	k.Perform = func(ctx context.Context, a *Attempt[payJob]) (paid, error) {
 		out, err := p.perform(ctx, a)
 		if err != nil {
-			err = ReplayedError(err)
+			err = Replayed(err)
 		}
 		return out, err
 	}
@@ -99,7 +99,7 @@ func TestReplayedError(t *testing.T) {
 			needs_review: the provider answers every resend with the same stored error, and no look-up knows the effect`},
 		{name: "a provider without keys stores nothing", set: all(replays, unkeyed(true), answers(status(500))), want: askedFirst},
 		{name: "nothing sent", set: all(stores(), performs(func(context.Context, *Attempt[payJob], func() (paid, error)) (paid, error) {
-			return paid{}, ReplayedError(errors.New("from a cache of the handler's own"))
+			return paid{}, Replayed(errors.New("from a cache of the handler's own"))
 		})), want: `
 			unknown attempt 1, failures 1, unsure, class replayed_error, wait settled
 			W=0 E=0 asks=0
@@ -227,7 +227,7 @@ func TestReplayedErrorStories(t *testing.T) {
 			k.Perform = func(ctx context.Context, a *Attempt[payJob]) (paid, error) {
 				out, err := usual(ctx, a)
 				if a.Number > 1 && err != nil {
-					err = ReplayedError(err)
+					err = Replayed(err)
 				}
 				return out, err
 			}
@@ -259,7 +259,7 @@ func TestRetryOfAStoredError(t *testing.T) {
 		if got, e, _ := d.pay.counts(); got != w || e != 0 || parked.Cause != idemstore.CauseReplayedError {
 			t.Fatalf("W=%d E=%d, parked because of %q; want W=%d", got, e, parked.Cause, w)
 		}
-		acted(t)(d.Retry(t.Context(), parked, byAnna)).expect(t, ActDone, idemstore.Unknown, "asked before anything is sent")
+		acted(t)(d.Retry(t.Context(), parked, byAnna)).expect(t, OutcomeDone, idemstore.Unknown, "asked before anything is sent")
 		d.publish(plainJob)
 	}
 	d.awaitStatus("pay_1", idemstore.Finished)

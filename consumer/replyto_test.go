@@ -190,8 +190,8 @@ func TestNoSecondAnswerAfterAnOperatorsRetry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	acted, err := o.Retry(t.Context(), b.awaitStatus("pay_1", idemstore.NeedsReview), Press{Actor: "anna", Reason: "ticket 7"})
-	if err != nil || acted.Outcome != ActDone {
+	acted, err := o.Retry(t.Context(), b.awaitStatus("pay_1", idemstore.NeedsReview), ActOptions{Actor: "anna", Reason: "ticket 7"})
+	if err != nil || acted.Outcome != OutcomeDone {
 		t.Fatalf("%+v (%v)", acted, err)
 	}
 	e := b.recovering().engine(b.kind)

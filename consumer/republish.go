@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -16,7 +17,7 @@ import (
 // Republication is what came of publishing a refused message once more.
 type Republication struct {
 	Refusal  idemstore.KeptRefusal
-	Outcome  ActOutcome // ActDone: the stream has it; ActDropped, ActRefused, ActWouldDo
+	Outcome  ActOutcome // OutcomeDone: the stream has it; OutcomeDropped, OutcomeRefused, OutcomeWouldDo
 	Message  string     // in plain words
 	Sequence uint64     // of the message that the stream has
 }
@@ -26,16 +27,19 @@ type Republication struct {
 // stored once; a repeat is said to be dropped. What the stream cannot bring to anybody is refused: a body of which only
 // the beginning was kept, and a subject that no consumer filters.
 //
-// It blocks for some round trips. An error means that nobody knows whether the stream has it: calling again is safe.
-func Republish(ctx context.Context, js jetstream.JetStream, store *idemstore.Store, id int64, p Press) (Republication, error) {
-	if !p.DryRun && (p.Actor == "" || p.Reason == "") {
+// refusal is the id of settle.refusals. It blocks for some round trips. ErrInput means that actor or reason is missing,
+// idemstore.ErrNotFound that there is no such refusal; any other error that nobody knows whether the stream has it: calling
+// again is safe.
+func Republish(ctx context.Context, pool *pgxpool.Pool, js jetstream.JetStream, refusal int64, by ActOptions) (Republication, error) {
+	if !by.DryRun && (by.Actor == "" || by.Reason == "") {
 		return Republication{}, fmt.Errorf("republish: %w: actor and reason are required", ErrInput)
 	}
-	r, err := store.FindRefusal(ctx, id)
+	store := idemstore.New(pool, 0)
+	r, err := store.FindRefusal(ctx, refusal)
 	if err != nil {
 		return Republication{}, fmt.Errorf("republish: %w", err)
 	}
-	out := Republication{Refusal: r, Outcome: ActRefused}
+	out := Republication{Refusal: r, Outcome: OutcomeRefused}
 	if out.Message = whyNotAgain(r); out.Message != "" {
 		return out, nil
 	}
@@ -46,11 +50,11 @@ func Republish(ctx context.Context, js jetstream.JetStream, store *idemstore.Sto
 	case !heard:
 		out.Message = "no consumer is given messages of this subject, so nobody would get it; start a worker that serves the kind"
 		return out, nil
-	case p.DryRun:
-		out.Outcome, out.Message = ActWouldDo, "it would be published again"
+	case by.DryRun:
+		out.Outcome, out.Message = OutcomeWouldDo, "it would be published again"
 		return out, nil
 	}
-	return publishAgain(ctx, js, store, out, idemstore.By{Actor: p.Actor, Reason: p.Reason})
+	return publishAgain(ctx, js, store, out, idemstore.By{Actor: by.Actor, Reason: by.Reason})
 }
 
 // whyNotAgain says why a refusal cannot be published again; empty if it can.
@@ -73,10 +77,10 @@ func publishAgain(ctx context.Context, js jetstream.JetStream, store *idemstore.
 	if err != nil {
 		return out, fmt.Errorf("republish: it is not known whether the stream has it; again is safe: %w", err)
 	}
-	out.Sequence, out.Outcome = answer.Sequence, ActDone
+	out.Sequence, out.Outcome = answer.Sequence, OutcomeDone
 	out.Message = fmt.Sprintf("published again, as message %d of %s", answer.Sequence, answer.Stream)
 	if answer.Duplicate {
-		out.Outcome = ActDropped
+		out.Outcome = OutcomeDropped
 		out.Message = fmt.Sprintf("dropped by the stream: it was published again a moment ago, as message %d", answer.Sequence)
 	}
 	if out.Refusal.HeadersCut {

@@ -31,7 +31,7 @@ func (b *bench) refuse(change func(*idemstore.Refusal)) (id int64) {
 
 func (b *bench) republish(id int64, dry bool) Republication {
 	b.t.Helper()
-	out, err := Republish(b.t.Context(), b.js, b.store, id, Press{Actor: "anna", Reason: "the kind is known now", DryRun: dry})
+	out, err := Republish(b.t.Context(), b.pool, b.js, id, ActOptions{Actor: "anna", Reason: "the kind is known now", DryRun: dry})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -55,11 +55,11 @@ func TestRepublish(t *testing.T) {
 	id := b.refuse(func(r *idemstore.Refusal) {
 		r.Headers = nats.Header{"X-Shop": {"7"}, "Nats-Msg-Id": {"old"}, "nats-expected-last-sequence": {"4711"}, "traceparent": {publishersTrace}}
 	})
-	if out := b.republish(id, true); out.Outcome != ActWouldDo || b.messages() != 0 {
+	if out := b.republish(id, true); out.Outcome != OutcomeWouldDo || b.messages() != 0 {
 		t.Errorf("a dry run: %+v, %d messages", out, b.messages())
 	}
 	out := b.republish(id, false)
-	if out.Outcome != ActDone || out.Sequence != 1 || !strings.Contains(out.Message, "message 1") {
+	if out.Outcome != OutcomeDone || out.Sequence != 1 || !strings.Contains(out.Message, "message 1") {
 		t.Errorf("%+v", out)
 	}
 	m, err := b.stream().GetMsg(t.Context(), 1)
@@ -70,7 +70,7 @@ func TestRepublish(t *testing.T) {
 		m.Header.Get("nats-expected-last-sequence") != "" || !strings.HasPrefix(m.Header.Get("Nats-Msg-Id"), "again-") {
 		t.Errorf("published %q with %v", m.Data, m.Header)
 	}
-	if again := b.republish(id, false); again.Outcome != ActRefused || !strings.Contains(again.Message, "message 1, by anna") || b.messages() != 1 {
+	if again := b.republish(id, false); again.Outcome != OutcomeRefused || !strings.Contains(again.Message, "message 1, by anna") || b.messages() != 1 {
 		t.Errorf("once more: %+v, %d messages", again, b.messages())
 	}
 	b.run()
@@ -89,7 +89,7 @@ func TestD44RepublishPressedTwice(t *testing.T) {
 	var pressing sync.WaitGroup
 	for i := range presses {
 		pressing.Go(func() {
-			out, err := Republish(t.Context(), b.js, b.store, id, Press{Actor: fmt.Sprint("actor ", i), Reason: "now"})
+			out, err := Republish(t.Context(), b.pool, b.js, id, ActOptions{Actor: fmt.Sprint("actor ", i), Reason: "now"})
 			if err != nil {
 				t.Error(err)
 			}
@@ -102,7 +102,7 @@ func TestD44RepublishPressedTwice(t *testing.T) {
 	for o := range outcomes {
 		count[o]++
 	}
-	if count[ActDone] != 1 || count[ActDropped]+count[ActRefused] != presses-1 || b.messages() != 1 {
+	if count[OutcomeDone] != 1 || count[OutcomeDropped]+count[OutcomeRefused] != presses-1 || b.messages() != 1 {
 		t.Errorf("%v, %d messages", count, b.messages())
 	}
 }
@@ -117,7 +117,7 @@ func TestRepublishThatWasNotNoted(t *testing.T) {
 	if _, err := b.pool.Exec(t.Context(), `update settle.refusals set republished_at = null, republished_as = null`); err != nil {
 		t.Fatal(err)
 	}
-	if out := b.republish(id, false); out.Outcome != ActDropped || out.Sequence != 1 || !strings.Contains(out.Message, "dropped") || b.messages() != 1 {
+	if out := b.republish(id, false); out.Outcome != OutcomeDropped || out.Sequence != 1 || !strings.Contains(out.Message, "dropped") || b.messages() != 1 {
 		t.Errorf("%+v, %d messages", out, b.messages())
 	}
 	if r, err := b.store.FindRefusal(t.Context(), id); err != nil || r.Republished == nil || r.Republished.Sequence != 1 {
@@ -145,7 +145,7 @@ func TestRepublishRefused(t *testing.T) {
 				c.change(r)
 			})
 			for _, dry := range []bool{true, false} {
-				if out := b.republish(id, dry); out.Outcome != ActRefused || !strings.Contains(out.Message, c.says) {
+				if out := b.republish(id, dry); out.Outcome != OutcomeRefused || !strings.Contains(out.Message, c.says) {
 					t.Errorf("%+v, want %q", out, c.says)
 				}
 			}
@@ -154,8 +154,8 @@ func TestRepublishRefused(t *testing.T) {
 			}
 		})
 	}
-	for _, p := range []Press{{Reason: "x"}, {Actor: "anna"}} {
-		if _, err := Republish(t.Context(), b.js, b.store, 1, p); err == nil {
+	for _, p := range []ActOptions{{Reason: "x"}, {Actor: "anna"}} {
+		if _, err := Republish(t.Context(), b.pool, b.js, 1, p); err == nil {
 			t.Errorf("%+v: no error", p)
 		}
 	}
@@ -166,7 +166,7 @@ func TestRepublishAnEvent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	id := b.refuse(func(r *idemstore.Refusal) { r.Subject, r.Reason = "events.paid", idemstore.Unsendable })
-	if out := b.republish(id, false); out.Outcome != ActDone {
+	if out := b.republish(id, false); out.Outcome != OutcomeDone {
 		t.Errorf("%+v", out)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Fault is a setting of a stream or a consumer that is not as it has to be.
-type Fault struct {
+// WrongSetting is a setting of a stream or a consumer that is not as it has to be.
+type WrongSetting struct {
 	Setting       string // which one, in a stable word: backoff, ack_policy, max_age
 	Unsafe        bool   // of a consumer: a worker refuses to serve with it
 	Found, Wanted string // the value that is there, and the one that has to be
@@ -18,18 +18,18 @@ type Fault struct {
 	Do            string // what to do
 }
 
-// ConsumerFaults says what is wrong with the settings of a kind's consumer, for workers with this configuration. What is
-// unsafe comes first; a worker that meets it does not start.
-func ConsumerFaults(kind string, c jetstream.ConsumerConfig, config Config) (found []Fault) {
+// CheckConsumer says what is wrong with the settings of a kind's consumer, as the server gives them, for workers with this
+// configuration; nil: nothing. What is unsafe comes first; a worker that meets it does not start. It does no I/O.
+func CheckConsumer(config Config, kind string, c jetstream.ConsumerConfig) (found []WrongSetting) {
 	config = config.withDefaults()
 	found = unsafeSettings(kind, c, config.AckWait)
 	if c.MaxDeliver > 0 {
-		found = append(found, Fault{Setting: "max_deliver", Found: strconv.Itoa(c.MaxDeliver), Wanted: "-1",
+		found = append(found, WrongSetting{Setting: "max_deliver", Found: strconv.Itoa(c.MaxDeliver), Wanted: "-1",
 			What: fmt.Sprintf("gives messages up after %d deliveries", c.MaxDeliver),
 			Do:   "set its MaxDeliver to -1; when to stop is decided from the table"})
 	}
 	if least := 4 * config.Slots; c.MaxAckPending > 0 && c.MaxAckPending < least {
-		found = append(found, Fault{Setting: "max_ack_pending", Found: strconv.Itoa(c.MaxAckPending), Wanted: "at least " + strconv.Itoa(least),
+		found = append(found, WrongSetting{Setting: "max_ack_pending", Found: strconv.Itoa(c.MaxAckPending), Wanted: "at least " + strconv.Itoa(least),
 			What: fmt.Sprintf("allows %d messages in flight; delayed ones count, so it may stall", c.MaxAckPending),
 			Do:   fmt.Sprintf("set its MaxAckPending to %d", config.MaxAckPending)})
 	}
@@ -37,9 +37,9 @@ func ConsumerFaults(kind string, c jetstream.ConsumerConfig, config Config) (fou
 }
 
 // unsafeSettings are those that a worker refuses.
-func unsafeSettings(kind string, c jetstream.ConsumerConfig, asked time.Duration) (found []Fault) {
+func unsafeSettings(kind string, c jetstream.ConsumerConfig, asked time.Duration) (found []WrongSetting) {
 	say := func(setting, have, want, format string, args ...any) {
-		found = append(found, Fault{Setting: setting, Unsafe: true, Found: have, Wanted: want, What: fmt.Sprintf(format, args...),
+		found = append(found, WrongSetting{Setting: setting, Unsafe: true, Found: have, Wanted: want, What: fmt.Sprintf(format, args...),
 			Do: "change it, or delete it: the next worker makes it again; a worker that starts refuses it"})
 	}
 	if len(c.BackOff) > 0 {
@@ -62,11 +62,11 @@ func unsafeSettings(kind string, c jetstream.ConsumerConfig, asked time.Duration
 	return found
 }
 
-// StreamFaults says what is wrong with the settings of the job stream: it may drop a message before its first claim has
-// committed, or keep it for ever.
-func StreamFaults(c jetstream.StreamConfig) (found []Fault) {
+// CheckStream says what is wrong with the settings of the job stream, as the server gives them: it may drop a message before
+// its first claim has committed, or keep it for ever. Nil: nothing is. It does no I/O.
+func CheckStream(c jetstream.StreamConfig) (found []WrongSetting) {
 	say := func(setting, have, want, what, do string) {
-		found = append(found, Fault{Setting: setting, Found: have, Wanted: want, What: what, Do: do})
+		found = append(found, WrongSetting{Setting: setting, Found: have, Wanted: want, What: what, Do: do})
 	}
 	if c.Retention != jetstream.WorkQueuePolicy {
 		say("retention", c.Retention.String(), jetstream.WorkQueuePolicy.String(),
@@ -92,7 +92,7 @@ func (d *drifting) consumerSettings(kind string, c jetstream.ConsumerConfig) {
 	if d.kinds[kind] == nil {
 		return // somebody else's
 	}
-	for _, f := range ConsumerFaults(kind, c, d.config) {
+	for _, f := range CheckConsumer(d.config, kind, c) {
 		if f.Setting != "max_ack_pending" { // a matter of speed
 			d.add(Drift{Sort: DriftSettings, Kind: kind, Count: 1, NeedsPerson: true, What: "consumer " + c.Durable + " " + f.What, Do: f.Do})
 		}
@@ -100,7 +100,7 @@ func (d *drifting) consumerSettings(kind string, c jetstream.ConsumerConfig) {
 }
 
 func (d *drifting) streamSettings(c jetstream.StreamConfig) {
-	for _, f := range StreamFaults(c) {
+	for _, f := range CheckStream(c) {
 		d.add(Drift{Sort: DriftSettings, Count: 1, NeedsPerson: f.Setting != "max_age", What: "stream " + c.Name + " " + f.What, Do: f.Do})
 	}
 }

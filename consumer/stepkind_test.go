@@ -142,13 +142,13 @@ func TestStepsUseUpTheBudget(t *testing.T) {
 
 func TestStepKindNamesWhatItLacks(t *testing.T) {
 	t.Parallel()
-	_, err := Describe(StepKind[payJob, int, string]{Name: "test.note"}, Config{})
+	_, err := Describe(Config{}, StepKind[payJob, int, string]{Name: "test.note"})
 	for _, part := range []string{"Contract.Effect", "Done", "Key", "Step", "Steps"} {
 		if err == nil || !strings.Contains(err.Error(), part+" is missing") {
 			t.Errorf("%v does not name %s", err, part)
 		}
 	}
-	d, err := Describe(tenSteps(0, nil), Config{})
+	d, err := Describe(Config{}, tenSteps(0, nil))
 	if err != nil || !d.Local || !d.HasSteps {
 		t.Errorf("%+v (%v)", d, err)
 	}

@@ -189,7 +189,7 @@ func (e *Engine) findOrCreate(ctx context.Context, k *kind) (jetstream.Consumer,
 
 // adopt checks what the server really does. What breaks safety is fatal; the rest is said once.
 func (e *Engine) adopt(ctx context.Context, k *kind, c jetstream.ConsumerConfig) error {
-	for _, f := range ConsumerFaults(k.name, c, e.config) {
+	for _, f := range CheckConsumer(e.config, k.name, c) {
 		if f.Unsafe {
 			return &fatalError{fmt.Errorf("consumer %s of kind %s %s", c.Durable, k.name, f.What)}
 		}

@@ -63,7 +63,7 @@ func (e *Engine) startRoot(ctx context.Context, d *delivery, name string, origin
 }
 
 // startAct begins the span of an operator's act. It stands in the trace of whoever acts, and is linked to the attempt before.
-func (e *Engine) startAct(ctx context.Context, d *delivery, t idemstore.Task, a OperatorAct) context.Context {
+func (e *Engine) startAct(ctx context.Context, d *delivery, t idemstore.Task, a Act) context.Context {
 	ctx = context.WithValue(ctx, labelsKey{}, &d.labels)
 	d.labels.add(append(taskLabels(&t), attribute.String(attrKind, t.Kind), attribute.String(attrKey, t.Key)))
 	ctx, d.span = e.start(ctx, spanAct, attribute.String(attrAct, string(a)))

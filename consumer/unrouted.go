@@ -17,18 +17,19 @@ import (
 type Unrouted struct {
 	Subject  string
 	Count    uint64
-	Messages []LeftMessage // the oldest ones
+	Messages []UnroutedMessage // the oldest ones
 }
 
-// LeftMessage is a message that stays in the stream.
-type LeftMessage struct {
+// UnroutedMessage is a message that stays in the stream.
+type UnroutedMessage struct {
 	Sequence uint64
 	StoredAt time.Time
 	Size     int // of the body, in bytes
 }
 
 // FindUnrouted gives all subjects of the job stream with messages for no consumer, and of these messages up to limit. It
-// only looks. Messages come and go meanwhile, so a count may differ from what is listed.
+// only looks, in a round trip for each message. Messages come and go meanwhile, so a count may differ from what is listed.
+// Without the stream JOBS the error wraps jetstream.ErrStreamNotFound.
 func FindUnrouted(ctx context.Context, js jetstream.JetStream, limit int) ([]Unrouted, error) {
 	stream, err := js.Stream(ctx, jobStream)
 	if err != nil {
@@ -135,8 +136,8 @@ func filterMatches(filter, subject string) bool {
 }
 
 // messagesOf reads the oldest messages of a subject.
-func messagesOf(ctx context.Context, stream jetstream.Stream, subject string, limit int) ([]LeftMessage, error) {
-	left := []LeftMessage{}
+func messagesOf(ctx context.Context, stream jetstream.Stream, subject string, limit int) ([]UnroutedMessage, error) {
+	left := []UnroutedMessage{}
 	for next := uint64(1); len(left) < limit; {
 		m, err := stream.GetMsg(ctx, next, jetstream.WithGetMsgSubject(subject))
 		switch {
@@ -145,7 +146,7 @@ func messagesOf(ctx context.Context, stream jetstream.Stream, subject string, li
 		case err != nil:
 			return nil, err
 		}
-		left = append(left, LeftMessage{Sequence: m.Sequence, StoredAt: m.Time, Size: len(m.Data)})
+		left = append(left, UnroutedMessage{Sequence: m.Sequence, StoredAt: m.Time, Size: len(m.Data)})
 		next = m.Sequence + 1
 	}
 	return left, nil

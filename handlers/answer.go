@@ -54,7 +54,7 @@ func (a answer) outcome(p consumer.Provider) error {
 	case a.isMisconfigured():
 		return consumer.Misconfigured(a.problem())
 	case a.status >= 400 && a.isReplay():
-		return consumer.ReplayedError(a.problem())
+		return consumer.Replayed(a.problem())
 	}
 	return a.unknown()
 }

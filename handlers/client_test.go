@@ -227,14 +227,14 @@ func TestNewClientRefuses(t *testing.T) {
 // A client without a URL is enough to describe kinds and to publish their jobs.
 func TestKindsAreComplete(t *testing.T) {
 	c := client(t, ClientOptions{})
-	charge, err := consumer.Describe(Charge(c, ChargeOptions{}), consumer.Config{})
+	charge, err := consumer.Describe(consumer.Config{}, Charge(c, ChargeOptions{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if charge.Policy.Retention != DefaultChargeRetention || charge.Provider.KeyPrefix != "order_" || !charge.HasLookup {
 		t.Errorf("charge: %+v", charge)
 	}
-	report, err := consumer.Describe(Report(c, ReportOptions{Policy: consumer.Policy{MaxFailures: 9}}), consumer.Config{})
+	report, err := consumer.Describe(consumer.Config{}, Report(c, ReportOptions{Policy: consumer.Policy{MaxFailures: 9}}))
 	if err != nil {
 		t.Fatal(err)
 	}

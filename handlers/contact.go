@@ -47,10 +47,10 @@ type EventResult string
 
 // The results of an event. Repeats of the same event are no events: the task answers them.
 const (
-	Imported       EventResult = "imported"  // it was the newest so far
-	Stale          EventResult = "stale"     // the contact had a newer one already; skipped
-	DuplicateEvent EventResult = "duplicate" // another event had said the same; skipped
-	Tie            EventResult = "tie"       // another event of the same age says otherwise: the greater checksum wins
+	EventImported  EventResult = "imported"  // it was the newest so far
+	EventStale     EventResult = "stale"     // the contact had a newer one already; skipped
+	EventDuplicate EventResult = "duplicate" // another event had said the same; skipped
+	EventTie       EventResult = "tie"       // another event of the same age says otherwise: the greater checksum wins
 )
 
 // Contact declares contact.sync: one event of a source about a contact becomes the contact's row, unless the row is

@@ -67,8 +67,8 @@ var digits = strings.Repeat("7", maxMoment)
 func TestContactJobRoundTrip(t *testing.T) {
 	seven := int64(7)
 	for _, j := range []ContactJob{
-		{SourceID: consumer.TextID("1"), Version: &seven, Name: "n"},
-		{SourceID: consumer.TextID("1"), EventID: consumer.TextID("2"), UpdatedAt: "2026-11-29T10:00:00Z"},
+		{SourceID: consumer.NewID("1"), Version: &seven, Name: "n"},
+		{SourceID: consumer.NewID("1"), EventID: consumer.NewID("2"), UpdatedAt: "2026-11-29T10:00:00Z"},
 	} {
 		text, err := json.Marshal(j)
 		if err != nil {
@@ -194,7 +194,7 @@ func TestChecksumCoversWhatIsStored(t *testing.T) {
 }
 
 func TestContactContractIsComplete(t *testing.T) {
-	d, err := consumer.Describe(Contact(ContactOptions{Policy: consumer.Policy{MaxFailures: 9}}), consumer.Config{})
+	d, err := consumer.Describe(consumer.Config{}, Contact(ContactOptions{Policy: consumer.Policy{MaxFailures: 9}}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,7 +87,7 @@ func (e contactEvent) apply(ctx context.Context, tx pgx.Tx) (ContactResult, erro
 	if errors.Is(err, pgx.ErrNoRows) {
 		r.ContactID, err = e.add(ctx, tx)
 		if err == nil {
-			r.Result, r.Changed = Imported, true
+			r.Result, r.Changed = EventImported, true
 			return r, nil
 		}
 	}
@@ -111,13 +111,13 @@ func (e contactEvent) against(c storedContact) (result EventResult, wins bool, e
 	case !known:
 		return "", false, consumer.Conflict(errors.New("event and contact cannot be compared: one has only a version, the other only updated_at"))
 	case order > 0:
-		return Imported, true, nil
+		return EventImported, true, nil
 	case order < 0:
-		return Stale, false, nil
+		return EventStale, false, nil
 	case e.sum == c.sum:
-		return DuplicateEvent, false, nil
+		return EventDuplicate, false, nil
 	}
-	return Tie, e.sum > c.sum, nil
+	return EventTie, e.sum > c.sum, nil
 }
 
 func (e contactEvent) lock(ctx context.Context, tx pgx.Tx) (c storedContact, err error) {

@@ -97,13 +97,13 @@ func countImport(_ context.Context, _ pgx.Tx, a *consumer.Attempt[ImportJob], re
 	out := ImportResult{BatchID: textOf(a.Job.BatchID), Records: len(results)}
 	for _, r := range results {
 		switch EventResult(r.Outcome) {
-		case Imported:
+		case EventImported:
 			out.Imported++
-		case Stale:
+		case EventStale:
 			out.Stale++
-		case DuplicateEvent:
+		case EventDuplicate:
 			out.Duplicate++
-		case Tie:
+		case EventTie:
 			out.Ties++
 		default:
 			out.SetAside++

@@ -256,7 +256,7 @@ func TestContactTies(t *testing.T) {
 func sumOf(t *testing.T, body string) string {
 	t.Helper()
 	version := int64(3)
-	j := ContactJob{SourceID: consumer.TextID("42"), Version: &version, Email: "a@b.example", Name: "Ann"}
+	j := ContactJob{SourceID: consumer.NewID("42"), Version: &version, Email: "a@b.example", Name: "Ann"}
 	if strings.Contains(body, "Bob") {
 		j.Name = "Bob"
 	}

@@ -1,5 +1,5 @@
-// Package handlers holds the reference kinds, payment.charge and report.create, and the rules for HTTP calls
-// to a provider that they share.
+// Package handlers holds the reference kinds (payment.charge, report.create, contact.sync, contacts.import and receipt.send)
+// and the rules for HTTP calls to a provider that they share. Kinds of others call by the same rules through Client.Do.
 //
 // What an answer to a POST means:
 //

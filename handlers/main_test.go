@@ -80,33 +80,29 @@ func outcomeOf(err error) (class string, wait time.Duration) {
 	if err == nil {
 		return done, 0
 	}
-	number, after := insideOf(err)
-	for class, made := range map[string]error{
-		accepted: consumer.Accepted(0), refused: consumer.Refused(errAny), conflict: consumer.Conflict(errAny),
-		misconfigured: consumer.Misconfigured(errAny), notSent: consumer.NotSent(errAny),
-		inProgress: consumer.InProgress(errAny), replayedError: consumer.ReplayedError(errAny),
+	for class, like := range map[string]error{
+		accepted: consumer.Accepted(0), refused: consumer.Refused(nil), conflict: consumer.Conflict(nil),
+		misconfigured: consumer.Misconfigured(nil), notSent: consumer.NotSent(nil),
+		inProgress: consumer.InProgress(nil), replayedError: consumer.Replayed(nil),
 	} {
-		if n, _ := insideOf(made); n == number {
-			return class, after
+		if errors.Is(err, like) {
+			return class, waitOf(err)
 		}
 	}
-	return unknown, after
+	return unknown, waitOf(err)
 }
 
-var errAny = errors.New("any")
-
-// insideOf reads class and wait of an error that one of consumer's constructors made: only the engine may ask
-// for them, but the difference between them is all that a handler has to say.
-func insideOf(err error) (class int64, wait time.Duration) {
+// waitOf reads the wait out of an error that one of consumer's constructors made: only the engine may ask for it.
+func waitOf(err error) time.Duration {
 	v := reflect.ValueOf(err)
-	if v.Kind() != reflect.Pointer || !v.Elem().FieldByName("class").IsValid() {
-		return -1, 0
+	if v.Kind() != reflect.Pointer || !v.Elem().FieldByName("after").IsValid() {
+		return 0
 	}
-	return v.Elem().FieldByName("class").Int(), time.Duration(v.Elem().FieldByName("after").Int())
+	return time.Duration(v.Elem().FieldByName("after").Int())
 }
 
 func chargeJob() ChargeJob {
-	return ChargeJob{OrderID: consumer.TextID("18452"), CustomerID: "c_17", Amount: "1200", Currency: "EUR"}
+	return ChargeJob{OrderID: consumer.NewID("18452"), CustomerID: "c_17", Amount: "1200", Currency: "EUR"}
 }
 
 func chargeAttempt() *consumer.Attempt[ChargeJob] {
@@ -115,7 +111,7 @@ func chargeAttempt() *consumer.Attempt[ChargeJob] {
 
 func reportAttempt() *consumer.Attempt[ReportJob] {
 	return &consumer.Attempt[ReportJob]{
-		Job: ReportJob{TaskID: NewTaskID("42"), ReportType: "monthly"}, TaskID: 2, Number: 1,
+		Job: ReportJob{TaskID: NewIntegerID("42"), ReportType: "monthly"}, TaskID: 2, Number: 1,
 		Key: "report-task-42", ProviderKey: "report-task-42",
 	}
 }

@@ -32,8 +32,8 @@ type ReportOptions struct {
 
 // ReportJob is one report to make.
 type ReportJob struct {
-	TaskID     TaskID `json:"task_id"`
-	ReportType string `json:"report_type"` // required
+	TaskID     IntegerID `json:"task_id"`
+	ReportType string    `json:"report_type"` // required
 }
 
 // ReportResult is what is stored of a report, and replayed to every repeat.

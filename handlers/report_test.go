@@ -26,9 +26,9 @@ func TestReportKey(t *testing.T) {
 	}
 	for _, j := range []ReportJob{
 		{ReportType: "monthly"},
-		{TaskID: NewTaskID("42")},
-		{TaskID: NewTaskID("42"), ReportType: "a\x00"},
-		{TaskID: NewTaskID("42"), ReportType: strings.Repeat("x", 256)},
+		{TaskID: NewIntegerID("42")},
+		{TaskID: NewIntegerID("42"), ReportType: "a\x00"},
+		{TaskID: NewIntegerID("42"), ReportType: strings.Repeat("x", 256)},
 	} {
 		if key, err := j.key(); err == nil {
 			t.Errorf("%+v: key %q", j, key)
@@ -38,7 +38,7 @@ func TestReportKey(t *testing.T) {
 
 func TestTaskIDAsJSON(t *testing.T) {
 	for _, in := range []string{`42`, `9007199254740993`, `"42"`, `null`} {
-		var id TaskID
+		var id IntegerID
 		if err := json.Unmarshal([]byte(in), &id); err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func TestTaskIDAsJSON(t *testing.T) {
 			t.Errorf("%s became %s, error %v", in, out, err)
 		}
 	}
-	if out, err := json.Marshal(NewTaskID("4 2")); err == nil {
+	if out, err := json.Marshal(NewIntegerID("4 2")); err == nil {
 		t.Errorf("written as %s", out)
 	}
 }

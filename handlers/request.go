@@ -48,34 +48,38 @@ func (a Answer) Status() int { return a.got.status }
 // Body is what was read of the body, which is all of it if Decode finds no fault.
 func (a Answer) Body() []byte { return a.got.body }
 
-// Whole reports whether the whole body was read.
+// Whole reports whether the whole body was read: not where it was longer than 64 KiB, or the connection broke.
 func (a Answer) Whole() bool { return a.got.broken == nil }
 
-// Decode reads a whole body as JSON. The error quotes nothing of it.
+// Decode reads a whole body as JSON into what into points to, and fails for a body that is not whole. The error quotes nothing
+// of it.
 func (a Answer) Decode(into any) error { return a.got.decode(into) }
 
-// RetryAfter is how long the provider asks to be left alone; 0: it does not.
+// RetryAfter is how long the provider asks to be left alone (Retry-After, by the Date of the answer where it is a date); 0: it
+// does not.
 func (a Answer) RetryAfter() time.Duration { return a.got.retryAfter }
 
-// Problem is the answer as an error text: status and the provider's short code, and nothing else of the body.
+// Problem is the answer as an error: its text is the status and the provider's short code, and nothing else of the body. It
+// says nothing about the outcome until one of consumer's constructors does, as in consumer.Refused(a.Problem()).
 func (a Answer) Problem() error { return a.got.problem() }
 
-// About wraps what is wrong with the answer, which must quote nothing of it.
+// About is err with the call (method and route) and the answer's status before it. err says what is wrong with the answer, and must quote nothing of it.
 func (a Answer) About(err error) error { return a.got.about(err) }
 
 // Failure is what the answer to a request for an effect means where the kind says nothing about it: 401, 403, 404, 405 and
-// 3xx misconfigured, 429 not sent, everything else unknown, 2xx too. It is never nil.
+// 3xx misconfigured, 429 not sent, an error that is marked as replayed consumer.Replayed, everything else unknown, 2xx too. It
+// is never nil.
 func (a Answer) Failure() error {
 	switch {
 	case a.got.status == http.StatusTooManyRequests, a.got.isMisconfigured():
 		return a.got.outcome(consumer.Provider{})
 	case a.got.status >= http.StatusBadRequest && a.got.isReplay():
-		return consumer.ReplayedError(a.got.problem())
+		return consumer.Replayed(a.got.problem())
 	}
 	return a.got.unknown()
 }
 
-// Unclear is an answer to a look-up that settles nothing.
+// Unclear is the error that goes with consumer.CannotTell for an answer to a look-up that settles nothing. It is never nil.
 func (a Answer) Unclear() error { return a.got.unknown() }
 
 // UsableID reports whether an id that a provider gave can be stored, searched for and put into a path: 1 to 255 bytes of

@@ -36,7 +36,7 @@ func (s *Store) answer(ctx context.Context, claims []Claim) ([]Claimed, error) {
 	case isNotCommitted(err):
 		return nil, fmt.Errorf("claim: %w", err)
 	}
-	return nil, fmt.Errorf("claim: %w: %w", ErrUnanswered, err)
+	return nil, fmt.Errorf("claim: %w: %w", ErrCommitUnanswered, err)
 }
 
 // repeats are claims as the arrays that claimAnswer takes.

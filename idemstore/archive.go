@@ -21,7 +21,7 @@ import (
 var ErrNotArchived = errors.New("task is not archived")
 
 const (
-	archiveLimit  = 900 * time.Millisecond // for the statement that holds row locks; less than MaxLockTimeout
+	archiveLimit  = 900 * time.Millisecond // for the statement that holds row locks; less than maxLockTimeout
 	archivePage   = 5000                   // rows looked at in one transaction
 	archiveBytes  = 4 << 20                // payload moved in one transaction, beyond the first row
 	archiveBatch  = 100                    // rows changed in one transaction

@@ -11,16 +11,16 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// ErrUnanswered: the answer to COMMIT was lost, and a second look did not find the claim or found nobody to ask.
-// Whoever claimed must stay silent; the message comes again, or a recovery takes the task up.
-var ErrUnanswered = errors.New("claim was not answered and was not found")
+// ErrCommitUnanswered: the answer to COMMIT was lost, and a second look did not find what it was to commit, or found nobody to
+// ask. Whoever claimed must stay silent; the message comes again, or a recovery takes the task up.
+var ErrCommitUnanswered = errors.New("commit was not answered, and what it was for was not found")
 
 // Claim claims keys, each in one of the ways of the claim table, in one transaction that is committed before it
 // returns; those that are said to be Taken and turn out to be Final are answered in one of their own before. A key may
 // appear once per call. The answers are in the order of the claims.
 //
 // It blocks for one round trip, or two, longer only while the server lets nobody in. On an error no claim of the call
-// may be acted upon; only ErrUnanswered leaves open whether one was committed.
+// may be acted upon; only ErrCommitUnanswered leaves open whether one was committed.
 func (s *Store) Claim(ctx context.Context, claims ...Claim) ([]Claimed, error) {
 	out, err := s.answer(ctx, claims)
 	if err != nil {
@@ -123,10 +123,10 @@ func (s *Store) rereadClaims(ctx context.Context, claims []Claim, cause error) (
 	for i, c := range claims {
 		found, err := query(ctx, s, scanClaimed, claimReread, c.Kind, c.Key, c.Token)
 		if err != nil {
-			return nil, fmt.Errorf("claim: %w: %w: read again: %w", ErrUnanswered, cause, err)
+			return nil, fmt.Errorf("claim: %w: %w: read again: %w", ErrCommitUnanswered, cause, err)
 		}
 		if len(found) == 0 {
-			return nil, fmt.Errorf("claim: %w: %w", ErrUnanswered, cause)
+			return nil, fmt.Errorf("claim: %w: %w", ErrCommitUnanswered, cause)
 		}
 		out[i] = found[0]
 		out[i].completeFrom(c)

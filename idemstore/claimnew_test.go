@@ -129,8 +129,8 @@ func TestD18ClaimNewNotAnswered(t *testing.T) {
 			got, err := w.cut.ClaimNew(t.Context(), c)
 			rig.Await(t, shot.Fired(), soon, "the cut around COMMIT")
 			if !fault.committed {
-				if !errors.Is(err, idemstore.ErrUnanswered) {
-					t.Errorf("found %+v (%v), want ErrUnanswered", got, err)
+				if !errors.Is(err, idemstore.ErrCommitUnanswered) {
+					t.Errorf("found %+v (%v), want ErrCommitUnanswered", got, err)
 				}
 				return
 			}
@@ -209,8 +209,8 @@ func TestD18AnswerToARepeatLost(t *testing.T) {
 			shot := fault.arm(w.proxy, rig.CommitCut{Containing: "/* settle:claim-answer */"})
 			got, err := w.cut.Claim(t.Context(), c)
 			rig.Await(t, shot.Fired(), soon, "the cut around COMMIT")
-			if !errors.Is(err, idemstore.ErrUnanswered) {
-				t.Errorf("found %+v (%v), want ErrUnanswered", got, err)
+			if !errors.Is(err, idemstore.ErrCommitUnanswered) {
+				t.Errorf("found %+v (%v), want ErrCommitUnanswered", got, err)
 			}
 			if n := w.task(t, f.TaskID).Duplicates; (n == 1) != fault.committed {
 				t.Errorf("%d duplicates are counted", n)

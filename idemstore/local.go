@@ -35,7 +35,7 @@ var errLocked = errors.New("the key is locked")
 // between two, takes longer than limit: a process that stands still must not keep the row locked.
 //
 // Where the answer to COMMIT is lost it finds out what happened, and runs again what did not. A *WorkError means that
-// nothing was committed; ErrUnanswered that the answer was lost and ctx ended before anything could be found out.
+// nothing was committed; ErrCommitUnanswered that the answer was lost and ctx ended before anything could be found out.
 func (s *Store) ApplyNew(ctx context.Context, c Claim, limit time.Duration, work Work) (found Claimed, saved Saved, err error) {
 	err = again(ctx, func(ctx context.Context) error {
 		found, saved = Claimed{}, Saved{} // a run before this one may have come further
@@ -78,7 +78,7 @@ func (s *Store) applyAgain(ctx context.Context, c Claim, limit time.Duration, wo
 	case err == nil && t.Token == c.Token:
 		return Claimed{Found: Perform, Task: t}, savedAs(t)[0], nil
 	case err != nil && !errors.Is(err, ErrNotFound), ctx.Err() != nil:
-		return Claimed{}, Saved{}, fmt.Errorf("claim and apply: %w: %w", ErrUnanswered, errors.Join(cause, err))
+		return Claimed{}, Saved{}, fmt.Errorf("claim and apply: %w: %w", ErrCommitUnanswered, errors.Join(cause, err))
 	}
 	return s.ApplyNew(ctx, c, limit, work) // waits for the key, if the server is still at that commit
 }
@@ -110,7 +110,7 @@ func (s *Store) ApplyHeld(ctx context.Context, c Claimed, limit time.Duration, w
 	t, rereadErr := s.FindByID(ctx, c.Task.TaskID)
 	switch {
 	case rereadErr != nil || ctx.Err() != nil:
-		return Saved{}, fmt.Errorf("apply: %w: %w", ErrUnanswered, errors.Join(err, rereadErr))
+		return Saved{}, fmt.Errorf("apply: %w: %w", ErrCommitUnanswered, errors.Join(err, rereadErr))
 	case t.Fence != c.Task.Fence:
 		return Saved{}, fmt.Errorf("apply: %w", ErrLost)
 	case t.Status != Started:

@@ -68,8 +68,8 @@ func TestD18ClaimNotAnswered(t *testing.T) {
 				got, err := w.cut.Claim(t.Context(), c)
 				rig.Await(t, shot.Fired(), soon, "the cut around COMMIT")
 				if !fault.committed {
-					if !errors.Is(err, idemstore.ErrUnanswered) {
-						t.Fatalf("found %+v (%v), want ErrUnanswered", got, err)
+					if !errors.Is(err, idemstore.ErrCommitUnanswered) {
+						t.Fatalf("found %+v (%v), want ErrCommitUnanswered", got, err)
 					}
 					return
 				}
@@ -108,8 +108,8 @@ func TestD18GroupClaimNotAnswered(t *testing.T) {
 	prepareFor(t, w.bench, idemstore.Ask)
 	claims := []idemstore.Claim{claimOf("order_final"), claimOf("order_new"), claimOf("order_ask")}
 	w.proxy.DropCommitAnswer(rig.CommitCut{})
-	if got, err := w.cut.Claim(t.Context(), claims...); !errors.Is(err, idemstore.ErrUnanswered) {
-		t.Fatalf("found %+v (%v), want ErrUnanswered", got, err)
+	if got, err := w.cut.Claim(t.Context(), claims...); !errors.Is(err, idemstore.ErrCommitUnanswered) {
+		t.Fatalf("found %+v (%v), want ErrCommitUnanswered", got, err)
 	}
 	for i, want := range []idemstore.Found{idemstore.Final, idemstore.Inserted, idemstore.Ask} {
 		got := w.expect(t, want, claims[i])

@@ -57,7 +57,7 @@ func migrateOnce(ctx context.Context, conn *pgx.Conn) error {
 		if _, err := tx.Exec(ctx, fmt.Sprintf(`set local lock_timeout = %d`, migrationWait.Milliseconds())); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, settle.Schema)
+		_, err := tx.Exec(ctx, settle.Schema())
 		return err
 	})
 }

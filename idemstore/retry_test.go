@@ -81,7 +81,7 @@ func TestD22ErrorsThatStay(t *testing.T) {
 			t.Errorf("%s: %d tries, want %d; saved %+v (%v)", c.code, tries(), c.tries, saved, err)
 		}
 		tries = b.failing(t, c.code, 1000)
-		if found, err := b.Claim(t.Context(), claimOf("order_2")); state(err) != c.code || errors.Is(err, idemstore.ErrUnanswered) || tries() != c.tries {
+		if found, err := b.Claim(t.Context(), claimOf("order_2")); state(err) != c.code || errors.Is(err, idemstore.ErrCommitUnanswered) || tries() != c.tries {
 			t.Errorf("%s: %d tries, want %d; claimed %+v (%v)", c.code, tries(), c.tries, found, err)
 		}
 		if got := b.task(t, f.TaskID); got.Status != idemstore.Started {
@@ -236,7 +236,7 @@ func TestConnectionsLostInThePool(t *testing.T) {
 		t.Errorf("find: %v", err)
 	}
 	kill()
-	if _, err := store.Claim(t.Context(), claimOf("order_2")); err != nil && !errors.Is(err, idemstore.ErrUnanswered) {
+	if _, err := store.Claim(t.Context(), claimOf("order_2")); err != nil && !errors.Is(err, idemstore.ErrCommitUnanswered) {
 		t.Errorf("claim: %v", err)
 	}
 }

@@ -78,7 +78,7 @@ var schemaNames = regexp.MustCompile(`(?m)^create index if not exists (\w+) (on 
 func (s *Store) Lacks(ctx context.Context) ([]Lack, error) {
 	var indexes, constraints []string
 	columns := map[string]string{}
-	own, _, _ := strings.Cut(settle.Schema, "create schema if not exists shop")
+	own, _, _ := strings.Cut(settle.Schema(), "create schema if not exists shop")
 	for _, m := range schemaNames.FindAllStringSubmatch(own, -1) {
 		if m[1] != "" {
 			indexes, columns[m[1]] = append(indexes, m[1]), strings.Join(strings.Fields(m[2]), " ")

@@ -183,7 +183,7 @@ func (s *Store) stepAgain(ctx context.Context, x Step, limit time.Duration, work
 	found, err := query(ctx, s, pgx.RowTo[int], hasStep, x.TaskID, x.Index)
 	switch {
 	case err != nil || ctx.Err() != nil:
-		return false, fmt.Errorf("step: %w: %w", ErrUnanswered, errors.Join(cause, err))
+		return false, fmt.Errorf("step: %w: %w", ErrCommitUnanswered, errors.Join(cause, err))
 	case len(found) > 0:
 		return false, nil
 	}

@@ -18,13 +18,16 @@ type Store struct {
 	lockTimeout string // milliseconds
 }
 
-// MaxLockTimeout bounds how long a statement waits for a row lock.
-const MaxLockTimeout = time.Second
+// maxLockTimeout bounds how long a statement waits for a row lock.
+const maxLockTimeout = time.Second
 
-// New returns a store on a pool that the caller keeps and closes. lease is the shortest lease that will be
-// claimed: no statement waits for a lock longer than a third of it, or than MaxLockTimeout.
+// New returns a store on a pool that the caller keeps and closes; it does no I/O. lease is the shortest lease that will be
+// claimed: no statement waits for a lock longer than a third of it, or than one second. 0 is for who claims nothing.
 func New(pool *pgxpool.Pool, lease time.Duration) *Store {
-	wait := min(MaxLockTimeout, lease/3)
+	wait := maxLockTimeout
+	if lease > 0 {
+		wait = min(wait, lease/3)
+	}
 	return &Store{pool: pool, lockTimeout: strconv.FormatInt(max(wait.Milliseconds(), 1), 10)}
 }
 

@@ -134,44 +134,44 @@ type Age struct {
 	AbsentSeen   bool // one settled "absent" is on the row, and at least a second old
 }
 
-// Task is a row of settle.tasks.
+// Task is a row of settle.tasks, as it was when it was read. Times are those of the database clock.
 type Task struct {
 	Fence
 	Kind, Key      string
 	Status         Status
-	LeaseUntil     *time.Time
-	Sending        bool
-	Unsure         bool
-	FirstSentAt    *time.Time
-	LastSentBy     *time.Time
-	AbsentAt       *time.Time
-	EvidenceID     string
-	ExternalID     string
-	Failures       int
-	NextAttemptAt  time.Time
-	GiveUpAt       time.Time
-	ResendOnce     bool
-	Provider       string
-	ProviderKey    string
-	Payload        []byte
-	Hash           []byte
+	LeaseUntil     *time.Time // only of Started; nil: released, nobody holds it
+	Sending        bool       // the current attempt may send; false while it only asks
+	Unsure         bool       // an attempt before the current one may have been applied
+	FirstSentAt    *time.Time // not after the first send; nil: nothing was sent
+	LastSentBy     *time.Time // not before the last send of attempts that are over
+	AbsentAt       *time.Time // when the provider first surely did not know it
+	EvidenceID     string     // late proof: an external id, brought by an attempt that had lost the task
+	ExternalID     string     // the provider's id of the effect; empty: not known
+	Failures       int        // of the budget: unknown sends and crashes
+	NextAttemptAt  time.Time  // not tried before
+	GiveUpAt       time.Time  // its age limit: a person is asked if it is not final then
+	ResendOnce     bool       // a person's permission for one resend that does not rest on the provider's key
+	Provider       string     // identity of the provider: base URL and account label
+	ProviderKey    string     // the Idempotency-Key
+	Payload        []byte     // the exact bytes of the job
+	Hash           []byte     // of the job's content
 	HashAlgorithm  string
-	Result         []byte // JSON
-	ResultAltered  bool
-	ProviderStatus int
-	Answer         string
-	LastError      string
-	ErrorClass     string
-	Cause          Cause // of NeedsReview, else empty
-	Duplicates     int
+	Result         []byte // JSON, at most 64 KiB
+	ResultAltered  bool   // a part of Result could not be stored as it was
+	ProviderStatus int    // HTTP status of the kept answer; 0: none was kept
+	Answer         string // the provider's last answer, bounded and scrubbed
+	LastError      string // at most 2 KiB, scrubbed
+	ErrorClass     string // what LastError came to, in one word
+	Cause          Cause  // of NeedsReview, else empty
+	Duplicates     int    // deliveries that were answered from the row
 	Origin         Origin
 	Event          EventName // of the CloudEvent that brought it; empty: a plain job
-	Reply          string
-	OriginTrace    string
-	LastTrace      string
+	Reply          string    // subject of who waits for the result; empty: nobody does any more
+	OriginTrace    string    // traceparent of the publisher, or of the first delivery
+	LastTrace      string    // traceparent of the latest attempt
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
-	FinishedAt     *time.Time
+	FinishedAt     *time.Time // of Finished and Failed
 	ExpiresAt      *time.Time // final: when payload, result and answer may be archived
 	ArchivedAt     *time.Time // they are in the archive, from where Find reads them
 	LeaseLive      bool       // by the database clock, when the row was read: an attempt holds the task
@@ -253,14 +253,14 @@ type Release struct {
 
 // Refusal is a message that was not accepted.
 type Refusal struct {
-	Kind, Key string
+	Kind, Key string // as far as they could be read
 	Reason    Reason
-	Detail    string
+	Detail    string // in plain words
 	Origin    Origin
-	Subject   string
+	Subject   string // that it was published to
 	Headers   map[string][]string
-	Body      []byte
-	TaskID    int64 // the task it conflicts with, or 0
+	Body      []byte // exact bytes
+	TaskID    int64  // the task it conflicts with, or 0
 }
 
 // Reason says why a message was refused. The set is fixed: it is also a metric label.
@@ -278,14 +278,14 @@ const (
 
 // Event is one audit line.
 type Event struct {
-	At         time.Time
-	Actor      string
+	At         time.Time // by the database clock
+	Actor      string    // a person, or "worker"
 	Attempt    int
 	OldStatus  Status
 	NewStatus  Status
-	Reason     string
-	ExternalID string
-	TraceID    string
+	Reason     string // in plain words
+	ExternalID string // evidence; may be empty
+	TraceID    string // 32 hex digits; may be empty
 }
 
 // Errors that callers tell apart with errors.Is.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/urfave/cli/v3"
 
@@ -68,7 +69,7 @@ func serveAdmin(ctx context.Context, cmd *cli.Command) error {
 		return stopped(ctx, err)
 	}
 	defer pool.Close()
-	store := idemstore.New(pool, time.Second) // no lease is taken here
+	store := idemstore.New(pool, 0)
 	if err := store.CheckSchema(ctx); err != nil {
 		return stopped(ctx, err)
 	}
@@ -77,7 +78,7 @@ func serveAdmin(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	defer closeNATS()
-	stop, err := serveBacklog(ctx, cmd, store, js, kinds, log)
+	stop, err := serveBacklog(ctx, cmd, pool, js, kinds, log)
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func serveAdmin(ctx context.Context, cmd *cli.Command) error {
 }
 
 // serveBacklog shows what waits to Prometheus, whether or not a worker runs, until stop.
-func serveBacklog(ctx context.Context, cmd *cli.Command, store *idemstore.Store, js jetstream.JetStream, kinds []admin.Kind, log *slog.Logger) (stop func(), err error) {
+func serveBacklog(ctx context.Context, cmd *cli.Command, pool *pgxpool.Pool, js jetstream.JetStream, kinds []admin.Kind, log *slog.Logger) (stop func(), err error) {
 	metrics, err := telemetry.SetupMetrics(ctx, "settle-operator", log)
 	if err != nil {
 		return nil, wrongUse("%w", err)
@@ -116,7 +117,7 @@ func serveBacklog(ctx context.Context, cmd *cli.Command, store *idemstore.Store,
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
 	var measuring sync.WaitGroup
 	measuring.Go(func() {
-		if err := consumer.ExportBacklog(ctx, store, js, c, namesOf(kinds)...); err != nil {
+		if err := consumer.ExportBacklog(ctx, pool, js, c, namesOf(kinds)...); err != nil {
 			log.WarnContext(ctx, "the backlog is not measured", "error", err)
 		}
 	})

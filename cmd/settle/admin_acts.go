@@ -59,8 +59,8 @@ func newActs(cmd *cli.Command, p actParts) (*admin.Acts, error) {
 			return recoverOnce(ctx, p.pool, config, known, kind, o, report)
 		}}
 	if p.js != nil {
-		c.Republish = func(ctx context.Context, refusal int64, by consumer.Press) (consumer.Republication, error) {
-			return consumer.Republish(ctx, p.js, p.store, refusal, by)
+		c.Republish = func(ctx context.Context, refusal int64, by consumer.ActOptions) (consumer.Republication, error) {
+			return consumer.Republish(ctx, p.pool, p.js, refusal, by)
 		}
 	}
 	return admin.NewActs(c)

@@ -18,7 +18,7 @@ func adminKinds(cmd *cli.Command) (kinds []admin.Kind, err error) {
 		return nil, err
 	}
 	for _, def := range defs {
-		d, err := consumer.Describe(def, consumer.Config{Policy: policy(cmd)})
+		d, err := consumer.Describe(consumer.Config{Policy: policy(cmd)}, def)
 		if err != nil {
 			return nil, wrongUse("%w", err)
 		}

@@ -83,7 +83,7 @@ func connectAndBridge(ctx context.Context, cmd *cli.Command, config consumer.Bri
 		return err
 	}
 	defer pool.Close()
-	store := idemstore.New(pool, time.Second) // no lease is taken here
+	store := idemstore.New(pool, 0)
 	if err := store.CheckSchema(ctx); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func connectAndBridge(ctx context.Context, cmd *cli.Command, config consumer.Bri
 	if err != nil {
 		return err
 	}
-	bridge, err := consumer.NewBridge(js, store, config)
+	bridge, err := consumer.NewBridge(pool, js, config)
 	if err == nil {
 		probes.readyWhen(func() error { return errors.Join(bridge.Ready(), answers(pool)) })
 		err = bridge.Run(ctx)

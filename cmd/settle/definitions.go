@@ -78,7 +78,7 @@ func readHandlerOptions(cmd *cli.Command) handlerOptions {
 func byName(defs []consumer.Definition, base consumer.Policy) (map[string]consumer.Definition, error) {
 	known := map[string]consumer.Definition{}
 	for _, def := range defs {
-		d, err := consumer.Describe(def, consumer.Config{Policy: base})
+		d, err := consumer.Describe(consumer.Config{Policy: base}, def)
 		if err != nil {
 			return nil, err
 		}

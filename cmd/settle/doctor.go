@@ -52,7 +52,7 @@ func runDoctor(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	s := doctor.Source{Kinds: kinds, Monitor: cmd.String("nats-monitor"), Drift: &consumer.DriftCheck{Late: config.RecoverAfter}}
+	s := doctor.Source{Kinds: kinds, Monitor: cmd.String("nats-monitor")}
 	closeDatabase := findDatabase(ctx, cmd, workers, &s, &facts)
 	defer closeDatabase()
 	conn, err := connectNATS(cmd, "settle-doctor")
@@ -74,12 +74,16 @@ func findDatabase(ctx context.Context, cmd *cli.Command, workers *pgxpool.Config
 		facts.DatabaseError = err.Error()
 		return func() {}
 	}
-	s.Store = idemstore.New(pool, time.Second)
+	s.Store = idemstore.New(pool, 0)
+	s.Drift = func(ctx context.Context) ([]consumer.Drift, error) {
+		late := consumer.DriftCheck{Late: facts.Config.RecoverAfter}
+		return consumer.FindDrift(ctx, pool, s.JetStream, facts.Config, late, s.Kinds...)
+	}
 	asWorker, err := pgxpool.NewWithConfig(ctx, workers)
 	if err != nil {
 		return pool.Close
 	}
-	s.Worker = idemstore.New(asWorker, time.Second)
+	s.Worker = idemstore.New(asWorker, 0)
 	return func() { asWorker.Close(); pool.Close() }
 }
 
@@ -87,7 +91,7 @@ func findDatabase(ctx context.Context, cmd *cli.Command, workers *pgxpool.Config
 func factsOf(cmd *cli.Command, config consumer.Config, kinds []consumer.Definition, poolSize int) (doctor.Facts, error) {
 	f := doctor.Facts{Config: config, ProviderTimeout: cmd.Duration("provider-timeout"), PoolSize: poolSize}
 	for _, k := range kinds {
-		d, err := consumer.Describe(k, config)
+		d, err := consumer.Describe(config, k)
 		if err != nil {
 			return f, wrongUse("%w", err)
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v3"
 
 	"github.com/settlemq/settle/consumer"
@@ -66,9 +67,9 @@ func drift(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	return withStore(func(ctx context.Context, cmd *cli.Command, store *idemstore.Store) error {
+	return withPool(func(ctx context.Context, cmd *cli.Command, pool *pgxpool.Pool, _ *idemstore.Store) error {
 		check := consumer.DriftCheck{Grace: cmd.Duration("grace"), Late: cmd.Duration("recover-after"), Limit: cmd.Int("limit")}
-		found, err := consumer.FindDrift(ctx, js, store, consumer.Config{}, check, defs...)
+		found, err := consumer.FindDrift(ctx, pool, js, consumer.Config{}, check, defs...)
 		if err != nil {
 			return err
 		}

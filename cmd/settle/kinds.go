@@ -46,7 +46,7 @@ func printKinds(ctx context.Context, cmd *cli.Command) error {
 	modes := kindModes(ctx, cmd, cmd.Root().ErrWriter)
 	encoder := json.NewEncoder(cmd.Root().Writer)
 	for i, def := range defs {
-		d, err := consumer.Describe(def, config)
+		d, err := consumer.Describe(config, def)
 		if err != nil {
 			return wrongUse("%w", err)
 		}

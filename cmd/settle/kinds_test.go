@@ -38,7 +38,7 @@ func TestKindsSayWhetherEventsKeepTheirOrder(t *testing.T) {
 		if guarded {
 			kind.Entity = func(struct{}) (string, consumer.Version) { return "1", consumer.Version{} }
 		}
-		d, err := consumer.Describe(kind, consumer.Config{})
+		d, err := consumer.Describe(consumer.Config{}, kind)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -68,7 +68,7 @@ func withFile(builtIn []consumer.Definition, f *kindfile.File, o handlerOptions)
 	}
 	var defs []consumer.Definition
 	for _, def := range builtIn {
-		d, err := consumer.Describe(def, consumer.Config{Policy: o.base})
+		d, err := consumer.Describe(consumer.Config{Policy: o.base}, def)
 		if err != nil {
 			return nil, unusableKinds(err) // the limits of the file do not fit together
 		}

@@ -62,7 +62,7 @@ func builtInProblems(f *kindfile.File, o handlerOptions) (problems []kindfile.Pr
 		if !there {
 			continue
 		}
-		d, err := consumer.Describe(defs[i], consumer.Config{Policy: o.base})
+		d, err := consumer.Describe(consumer.Config{Policy: o.base}, defs[i])
 		switch {
 		case err != nil:
 			for line := range strings.SplitSeq(err.Error(), "\n") {

@@ -165,13 +165,13 @@ func sender(js jetstream.JetStream) sendFunc {
 
 // answerOf says what came of a publish.
 func answerOf(published consumer.Publication, err error) answer {
-	var refused *consumer.RefusedError
+	var refused *consumer.InvalidJobError
 	switch {
 	case errors.As(err, &refused):
 		return refusal(refused.Reason, refused.Detail)
 	case err != nil:
-		return answer{Outcome: consumer.NotKnown.String(), Reason: "unconfirmed", Detail: err.Error()}
-	case published.Outcome == consumer.NotKnown:
+		return answer{Outcome: consumer.PublishUnknown.String(), Reason: "unconfirmed", Detail: err.Error()}
+	case published.Outcome == consumer.PublishUnknown:
 		return answer{Outcome: published.Outcome.String(), Reason: "unconfirmed"}
 	}
 	return answer{Outcome: published.Outcome.String(), Sequence: published.Sequence}

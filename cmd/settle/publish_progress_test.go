@@ -26,7 +26,7 @@ func publishShown(t *testing.T, text string, from io.Reader) (shown string) {
 	report.progress = newProgress(&terminal, sizeOf(inputs))
 	p := publisher{only: "payment.charge", kinds: map[string]consumer.Definition{"payment.charge": consumer.Kind[struct{}, struct{}]{}},
 		send: func(context.Context, consumer.Definition, job) answer {
-			return answer{Outcome: consumer.Stored.String()}
+			return answer{Outcome: consumer.PublishStored.String()}
 		}}
 	if err := p.run(t.Context(), inputs, report); err != nil {
 		t.Fatal(err)

@@ -163,7 +163,7 @@ func (a answer) text() string {
 // end prints the totals. Refused and unknown jobs are an error, and so are those that were waited for and are not done.
 func (r *report) end() error {
 	r.progress.end()
-	unknown, refused := r.counts[consumer.NotKnown.String()], r.counts[outcomeRefused]
+	unknown, refused := r.counts[consumer.PublishUnknown.String()], r.counts[outcomeRefused]
 	if r.json == nil {
 		if _, err := fmt.Fprintf(r.w, "%s, %d unknown, %d refused\n", r.published(), unknown, refused); err != nil {
 			return err
@@ -180,5 +180,5 @@ func (r *report) published() string {
 	if r.waits {
 		return r.ends.String()
 	}
-	return fmt.Sprintf("%d stored, %d duplicate", r.counts[consumer.Stored.String()], r.counts[consumer.Duplicate.String()])
+	return fmt.Sprintf("%d stored, %d duplicate", r.counts[consumer.PublishStored.String()], r.counts[consumer.PublishDuplicate.String()])
 }

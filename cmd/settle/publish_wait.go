@@ -65,7 +65,7 @@ func openAnswers(ctx context.Context, cmd *cli.Command) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := idemstore.New(pool, time.Second).CheckSchema(ctx); err != nil { // no lease is taken here
+	if err := idemstore.New(pool, 0).CheckSchema(ctx); err != nil {
 		pool.Close()
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func caller(js jetstream.JetStream, db consumer.DB, limit time.Duration) sendFun
 	return func(ctx context.Context, def consumer.Definition, j job) answer {
 		publishing, published := context.WithTimeout(context.WithoutCancel(ctx), publishDeadline)
 		defer published()
-		call, err := consumer.StartCall(publishing, js, db, def, j.Body, j.Headers)
+		call, err := consumer.StartCall(publishing, db, js, def, j.Body, j.Headers)
 		if err != nil {
 			return answerOf(consumer.Publication{}, err)
 		}
@@ -105,7 +105,7 @@ const statusPending idemstore.Status = "pending"
 
 // with adds what became of a job that was published.
 func (a answer) with(result consumer.Answer[json.RawMessage], err error) answer {
-	var refused *consumer.RefusedError
+	var refused *consumer.InvalidJobError
 	switch {
 	case errors.As(err, &refused): // by a worker, which has kept the message
 		a.Outcome, a.Reason, a.Detail = outcomeRefused, string(refused.Reason), refused.Detail

@@ -105,10 +105,10 @@ func recoverError(err error) error {
 
 // recoverOptions reads and checks the flags that say which tasks, who and why.
 func recoverOptions(cmd *cli.Command) (o consumer.RecoverOptions, err error) {
-	o = consumer.RecoverOptions{OlderThan: cmd.Duration("older-than"), Window: cmd.Duration("window"), Limit: cmd.Int("limit"),
+	o = consumer.RecoverOptions{OlderThan: cmd.Duration("older-than"), NewerThan: cmd.Duration("window"), Limit: cmd.Int("limit"),
 		DryRun: cmd.Bool("dry-run"), Actor: cmd.String("actor"), Reason: strings.TrimSpace(cmd.String("reason"))}
-	if o.OlderThan >= o.Window {
-		return o, wrongUse("--older-than is %s, which is not less than --window, %s%s", story.Short(o.OlderThan), story.Short(o.Window), hint(cmd))
+	if o.OlderThan >= o.NewerThan {
+		return o, wrongUse("--older-than is %s, which is not less than --window, %s%s", story.Short(o.OlderThan), story.Short(o.NewerThan), hint(cmd))
 	}
 	if err := checkOrder(cmd); err != nil {
 		return o, err
@@ -140,7 +140,7 @@ type recoverReport struct {
 }
 
 func newRecoverReport(cmd *cli.Command, o consumer.RecoverOptions) *recoverReport {
-	r := &recoverReport{w: cmd.Root().Writer, dry: o.DryRun, from: o.OlderThan, to: o.Window, counts: map[consumer.RecoverOutcome]int{}}
+	r := &recoverReport{w: cmd.Root().Writer, dry: o.DryRun, from: o.OlderThan, to: o.NewerThan, counts: map[consumer.RecoverOutcome]int{}}
 	r.shows = !o.DryRun && !cmd.Bool("json") && isTerminal(os.Stderr)
 	if cmd.Bool("json") {
 		r.json = json.NewEncoder(r.w)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/urfave/cli/v3"
 
@@ -60,19 +61,19 @@ func republish(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	return withStore(func(ctx context.Context, cmd *cli.Command, store *idemstore.Store) error {
+	return withPool(func(ctx context.Context, cmd *cli.Command, pool *pgxpool.Pool, _ *idemstore.Store) error {
 		var failed error
-		press := consumer.Press{Actor: who.Actor, Reason: who.Reason, DryRun: cmd.Bool("dry-run")}
+		by := consumer.ActOptions{Actor: who.Actor, Reason: who.Reason, DryRun: cmd.Bool("dry-run")}
 		for _, id := range ids {
-			failed = errors.Join(failed, republishOne(ctx, cmd, js, store, id, press))
+			failed = errors.Join(failed, republishOne(ctx, cmd, pool, js, id, by))
 		}
 		return failed
 	})(ctx, cmd)
 }
 
 // republishOne prints what came of it. The error says why it was not done.
-func republishOne(ctx context.Context, cmd *cli.Command, js jetstream.JetStream, store *idemstore.Store, id int64, press consumer.Press) error {
-	out, err := consumer.Republish(ctx, js, store, id, press)
+func republishOne(ctx context.Context, cmd *cli.Command, pool *pgxpool.Pool, js jetstream.JetStream, id int64, by consumer.ActOptions) error {
+	out, err := consumer.Republish(ctx, pool, js, id, by)
 	if errors.Is(err, idemstore.ErrNotFound) {
 		err = fmt.Errorf("there is no refusal %d", id)
 	}
@@ -81,7 +82,7 @@ func republishOne(ctx context.Context, cmd *cli.Command, js jetstream.JetStream,
 	if err != nil {
 		line.Outcome, line.Message = "failed", err.Error()
 	}
-	done := err == nil && (out.Outcome == consumer.ActDone || out.Outcome == consumer.ActWouldDo)
+	done := err == nil && (out.Outcome == consumer.OutcomeDone || out.Outcome == consumer.OutcomeWouldDo)
 	if err == nil && !done {
 		err = fmt.Errorf("refusal %d: %s", id, story.Printable(out.Message))
 	}
@@ -90,7 +91,7 @@ func republishOne(ctx context.Context, cmd *cli.Command, js jetstream.JetStream,
 	}
 	if done {
 		dry := ""
-		if press.DryRun {
+		if by.DryRun {
 			dry = "dry run, nothing is changed: "
 		}
 		fmt.Fprintf(cmd.Root().Writer, "refusal %d: %s%s\n", id, dry, story.Printable(out.Message))

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v3"
@@ -70,7 +69,7 @@ func withPool(do func(context.Context, *cli.Command, *pgxpool.Pool, *idemstore.S
 			return err
 		}
 		defer pool.Close()
-		store := idemstore.New(pool, time.Second) // no lease is taken here
+		store := idemstore.New(pool, 0)
 		if err := store.CheckSchema(ctx); err != nil {
 			return err
 		}

@@ -21,20 +21,20 @@ import (
 )
 
 // press is an act on one task.
-type press func(*consumer.Operator, context.Context, idemstore.Task, consumer.Press) (consumer.Acted, error)
+type press func(*consumer.Operator, context.Context, idemstore.Task, consumer.ActOptions) (consumer.Acted, error)
 
 // acting is one run of a verb, over one task or several.
 type acting struct {
 	cmd   *cli.Command
 	names []taskName
 	do    press
-	by    consumer.Press
+	by    consumer.ActOptions
 	only  int // attempts that the task must have, or 0
 }
 
 // act is the action of a verb. prepare reads the flags that only this verb has. Nothing is done before all of the command is
 // known to be right.
-func act(a consumer.OperatorAct, prepare func(*cli.Command) (press, error)) cli.ActionFunc {
+func act(a consumer.Act, prepare func(*cli.Command) (press, error)) cli.ActionFunc {
 	return action(1, -1, func(ctx context.Context, cmd *cli.Command) error {
 		r, err := readActing(cmd, a)
 		if err != nil {
@@ -47,9 +47,9 @@ func act(a consumer.OperatorAct, prepare func(*cli.Command) (press, error)) cli.
 	})
 }
 
-func readActing(cmd *cli.Command, a consumer.OperatorAct) (*acting, error) {
+func readActing(cmd *cli.Command, a consumer.Act) (*acting, error) {
 	r := &acting{cmd: cmd, only: cmd.Int("if-attempts")}
-	r.by = consumer.Press{Actor: cmd.String("actor"), Reason: cmd.String("reason"), DryRun: cmd.Bool("dry-run")}
+	r.by = consumer.ActOptions{Actor: cmd.String("actor"), Reason: cmd.String("reason"), DryRun: cmd.Bool("dry-run")}
 	if r.by.Actor == "" {
 		r.by.Actor = osUser()
 	}
@@ -121,7 +121,7 @@ func (r *acting) one(ctx context.Context, store *idemstore.Store, o *consumer.Op
 	if err != nil {
 		return errors.Join(r.print(taskObject{Task: name.id, Kind: name.kind, Key: name.key, Outcome: "failed", Message: err.Error()}), err)
 	}
-	acted := consumer.Acted{Task: task, Outcome: consumer.ActOvertaken,
+	acted := consumer.Acted{Task: task, Outcome: consumer.OutcomeOvertaken,
 		Message: fmt.Sprintf("it has %d attempts by now, not %d; look again", task.Attempt, r.only)}
 	if r.only == 0 || r.only == task.Attempt {
 		acted, err = r.do(o, ctx, task, r.by)
@@ -138,9 +138,9 @@ func (r *acting) one(ctx context.Context, store *idemstore.Store, o *consumer.Op
 		return err
 	}
 	switch acted.Outcome {
-	case consumer.ActDone, consumer.ActAsked, consumer.ActWouldDo:
+	case consumer.OutcomeDone, consumer.OutcomeAsked, consumer.OutcomeWouldDo:
 		return nil
-	case consumer.ActRefused, consumer.ActOvertaken, consumer.ActDropped:
+	case consumer.OutcomeRefused, consumer.OutcomeOvertaken, consumer.OutcomeDropped:
 	}
 	return fmt.Errorf("%s: not done: %s", nameOf(line), story.Printable(acted.Message))
 }
@@ -153,11 +153,11 @@ func (r *acting) print(line taskObject) error {
 	}
 	var err error
 	switch consumer.ActOutcome(line.Outcome) {
-	case consumer.ActDone, consumer.ActAsked:
+	case consumer.OutcomeDone, consumer.OutcomeAsked:
 		_, err = fmt.Fprintf(w, "%s: %s\n", nameOf(line), story.Printable(line.Message))
-	case consumer.ActWouldDo:
+	case consumer.OutcomeWouldDo:
 		_, err = fmt.Fprintf(w, "%s: dry run, nothing is changed: %s\n", nameOf(line), story.Printable(line.Message))
-	case consumer.ActRefused, consumer.ActOvertaken, consumer.ActDropped:
+	case consumer.OutcomeRefused, consumer.OutcomeOvertaken, consumer.OutcomeDropped:
 	}
 	return err
 }

@@ -19,7 +19,7 @@ type nextObject struct {
 }
 
 // nextOf are the acts that a task allows. refused are the messages whose content it could take, the newest first.
-func nextOf(t idemstore.Task, options []consumer.Option, refused []idemstore.KeptRefusal) []nextObject {
+func nextOf(t idemstore.Task, options []consumer.AllowedAct, refused []idemstore.KeptRefusal) []nextObject {
 	out := make([]nextObject, len(options))
 	for i, o := range options {
 		out[i] = nextObject{string(o.Act), commandOf(t, o.Act), o.Effect}
@@ -34,8 +34,8 @@ func nextOf(t idemstore.Task, options []consumer.Option, refused []idemstore.Kep
 }
 
 // commandOf is what to type. It names the task by its id: a key may hold anything.
-func commandOf(t idemstore.Task, a consumer.OperatorAct) string {
-	args := map[consumer.OperatorAct]string{
+func commandOf(t idemstore.Task, a consumer.Act) string {
+	args := map[consumer.Act]string{
 		consumer.ActAsk:       "",
 		consumer.ActResolve:   " --as finished --external-id ID --result FILE --reason TEXT",
 		consumer.ActSupersede: " --refusal ID --reason TEXT",

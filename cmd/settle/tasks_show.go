@@ -42,7 +42,7 @@ func showTask(ctx context.Context, cmd *cli.Command, store *idemstore.Store, o *
 	if err != nil {
 		return err
 	}
-	next := nextOf(task, o.Options(task), b.refusals)
+	next := nextOf(task, o.AllowedActs(task), b.refusals)
 	w := cmd.Root().Writer
 	if cmd.Bool("json") {
 		story := taskStory(task, events, cmd.Bool("content"))

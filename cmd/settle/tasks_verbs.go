@@ -54,7 +54,7 @@ conflict. The task takes its content, and one more attempt is due.`, nil)
 		if id == 0 {
 			return nil, wrongUse("--refusal is not set%s", hint(cmd))
 		}
-		return func(o *consumer.Operator, ctx context.Context, t idemstore.Task, p consumer.Press) (consumer.Acted, error) {
+		return func(o *consumer.Operator, ctx context.Context, t idemstore.Task, p consumer.ActOptions) (consumer.Acted, error) {
 			return o.Supersede(ctx, t, p, id)
 		}, nil
 	})
@@ -73,7 +73,7 @@ a JSON object in which no member is missing and none is unknown. --as failed sto
 	)
 	cmd.Action = act(consumer.ActResolve, func(cmd *cli.Command) (press, error) {
 		r, err := rulingOf(cmd)
-		return func(o *consumer.Operator, ctx context.Context, t idemstore.Task, p consumer.Press) (consumer.Acted, error) {
+		return func(o *consumer.Operator, ctx context.Context, t idemstore.Task, p consumer.ActOptions) (consumer.Acted, error) {
 			return o.Resolve(ctx, t, p, r)
 		}, err
 	})
@@ -106,7 +106,7 @@ func rulingOf(cmd *cli.Command) (r consumer.Ruling, err error) {
 }
 
 // actCommand is a verb with the flags that all of them have.
-func actCommand(a consumer.OperatorAct, usage, description string, do press) *cli.Command {
+func actCommand(a consumer.Act, usage, description string, do press) *cli.Command {
 	reason := "why, for the history; required"
 	if a == consumer.ActAsk {
 		reason = "why, for the history"

@@ -25,7 +25,7 @@ const (
 
 // What the flags' defaults are taken from, so that --help cannot differ from the engine.
 var (
-	defaults = consumer.Defaults()
+	defaults = consumer.DefaultConfig()
 	profile  = consumer.DefaultProvider()
 )
 

@@ -28,7 +28,7 @@ func Break[J, R any](t *testing.T, s Subject[J, R]) {
 	if p := s.Provider(); p.Handler == nil || p.Effects == nil {
 		t.Fatal("consumertest: the provider needs a Handler and Effects")
 	}
-	if _, err := consumer.Describe(s.Kind("http://127.0.0.1"), consumer.Config{}); err != nil {
+	if _, err := consumer.Describe(consumer.Config{}, s.Kind("http://127.0.0.1")); err != nil {
 		t.Fatalf("consumertest: the kind cannot be used: %v", err)
 	}
 	all := append(stories[J, R](), story[J, R]{"key", nil})

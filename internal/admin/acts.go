@@ -22,7 +22,7 @@ type ActsConfig struct {
 	Store    *idemstore.Store
 	Operator *consumer.Operator
 	// Republish publishes a refused message once more (consumer.Republish). Nil: the screen is not connected to NATS.
-	Republish func(ctx context.Context, refusal int64, p consumer.Press) (consumer.Republication, error)
+	Republish func(ctx context.Context, refusal int64, p consumer.ActOptions) (consumer.Republication, error)
 	// Recover runs one recovery of a kind, or of all kinds if it is empty, on an engine of its own (Engine.Recover). Required.
 	Recover func(ctx context.Context, kind string, o consumer.RecoverOptions, report func(consumer.Recovered)) error
 	// Patience is how long a request waits for what it asked for before it answers that it is still being done; 5 s.
@@ -205,9 +205,9 @@ func (a *Acts) run(r *run, p idemstore.Pressed, do job, limit time.Duration) {
 func (a *Acts) failed(ctx context.Context, err error) ending {
 	switch {
 	case errors.Is(err, consumer.ErrInput):
-		return ending{string(consumer.ActRefused), sentence(strings.Replace(err.Error(), consumer.ErrInput.Error()+": ", "", 1))}
+		return ending{string(consumer.OutcomeRefused), sentence(strings.Replace(err.Error(), consumer.ErrInput.Error()+": ", "", 1))}
 	case errors.Is(err, idemstore.ErrNotFound):
-		return ending{string(consumer.ActRefused), noSuchThing}
+		return ending{string(consumer.OutcomeRefused), noSuchThing}
 	}
 	a.config.Logger.ErrorContext(ctx, "act failed", "error", err)
 	return ending{outcomeFailed, notKnownDone}

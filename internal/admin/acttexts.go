@@ -32,8 +32,8 @@ var modeEffects = map[idemstore.Mode]string{
 
 // outcomeWords begin the sentence that says what came of an act.
 var outcomeWords = map[string]string{
-	string(consumer.ActDone): "Done.", string(consumer.ActAsked): "Asked; nothing was changed.", string(consumer.ActRefused): "Not done.",
-	string(consumer.ActOvertaken): "Not done.", string(consumer.ActDropped): "Not published a second time.", outcomeRunning: "Still being done.",
+	string(consumer.OutcomeDone): "Done.", string(consumer.OutcomeAsked): "Asked; nothing was changed.", string(consumer.OutcomeRefused): "Not done.",
+	string(consumer.OutcomeOvertaken): "Not done.", string(consumer.OutcomeDropped): "Not published a second time.", outcomeRunning: "Still being done.",
 	outcomeFailed: "Not known, or only in part.",
 }
 

@@ -18,7 +18,7 @@ type deed struct {
 	act   string
 	place string        // the page that it is about, and that tells what came of it
 	limit time.Duration // 0: none
-	do    func(consumer.Press) job
+	do    func(consumer.ActOptions) job
 }
 
 // offer is what an address offers to do: a form that says what would happen, and the deed itself. Both are made of the order,
@@ -124,7 +124,7 @@ func (s *screen) carryOut(r *http.Request, offered offer, o order) (idemstore.Pr
 	if err != nil {
 		return p, err
 	}
-	do := d.do(consumer.Press{Actor: p.Actor, Reason: p.Reason, DryRun: o.DryRun})
+	do := d.do(consumer.ActOptions{Actor: p.Actor, Reason: p.Reason, DryRun: o.DryRun})
 	if o.DryRun {
 		end := do(r.Context())
 		p.Outcome, p.Message = end.outcome, end.message
@@ -173,7 +173,7 @@ type came struct {
 func (s *screen) came(p idemstore.Pressed, running bool) came {
 	c := came{p.ID.String(), p.Act, p.Place, p.Actor, p.Reason, p.Outcome, p.Message, &p.At, p.EndedAt}
 	switch {
-	case p.At.IsZero() && p.Outcome == string(consumer.ActWouldDo), p.At.IsZero() && !running:
+	case p.At.IsZero() && p.Outcome == string(consumer.OutcomeWouldDo), p.At.IsZero() && !running:
 		c.ID, c.At = "", nil
 	case p.At.IsZero():
 		c.At = nil
@@ -195,7 +195,7 @@ func (c came) status() int {
 		return http.StatusAccepted
 	case outcomeFailed:
 		return http.StatusServiceUnavailable
-	case string(consumer.ActRefused), string(consumer.ActOvertaken):
+	case string(consumer.OutcomeRefused), string(consumer.OutcomeOvertaken):
 		return http.StatusConflict
 	}
 	return http.StatusOK

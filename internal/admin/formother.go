@@ -32,11 +32,11 @@ func (s *screen) republishForm(r *http.Request, o order) (form, error) {
 		f.Blocked = noNATS
 		return f, nil
 	}
-	out, err := s.Acts.config.Republish(r.Context(), id, consumer.Press{Actor: nobody, DryRun: true})
+	out, err := s.Acts.config.Republish(r.Context(), id, consumer.ActOptions{Actor: nobody, DryRun: true})
 	switch {
 	case err != nil:
 		return form{}, err
-	case out.Outcome == consumer.ActWouldDo:
+	case out.Outcome == consumer.OutcomeWouldDo:
 		f.Effect = sentence(out.Message)
 	default:
 		f.Blocked = sentence(out.Message)
@@ -54,7 +54,7 @@ func (s *screen) republishDeed(r *http.Request, _ order) (deed, error) {
 	if s.Acts.config.Republish == nil {
 		return deed{}, conflict(noNATS)
 	}
-	return deed{actRepublish, refusalPlace(id), s.actLimit(), func(by consumer.Press) job {
+	return deed{actRepublish, refusalPlace(id), s.actLimit(), func(by consumer.ActOptions) job {
 		return func(ctx context.Context) ending {
 			out, err := s.Acts.config.Republish(ctx, id, by)
 			if err != nil {
@@ -109,7 +109,7 @@ func (s *screen) kindDeed(r *http.Request, o order) (deed, error) {
 	if err != nil {
 		return deed{}, err
 	}
-	return deed{r.PathValue("act"), kindsPlace, s.actLimit(), func(by consumer.Press) job {
+	return deed{r.PathValue("act"), kindsPlace, s.actLimit(), func(by consumer.ActOptions) job {
 		return func(ctx context.Context) ending {
 			return s.serve(ctx, o.Mode, idemstore.Control{Kind: now.Kind, Mode: mode, Actor: by.Actor, Reason: by.Reason}, by.DryRun)
 		}
@@ -123,16 +123,16 @@ func (s *screen) serve(ctx context.Context, seen string, want idemstore.Control,
 	case err != nil:
 		return s.Acts.failed(ctx, err)
 	case seen != "" && seen != now:
-		return ending{string(consumer.ActOvertaken), fmt.Sprintf(changedMode, want.Kind, modeWords[seen], modeWords[now])}
+		return ending{string(consumer.OutcomeOvertaken), fmt.Sprintf(changedMode, want.Kind, modeWords[seen], modeWords[now])}
 	case dry:
-		return ending{string(consumer.ActWouldDo), modeEffects[want.Mode]}
+		return ending{string(consumer.OutcomeWouldDo), modeEffects[want.Mode]}
 	}
 	_, changed, err := s.Store.SetControl(ctx, want)
 	switch {
 	case err != nil:
 		return s.Acts.failed(ctx, err)
 	case !changed:
-		return ending{string(consumer.ActRefused), fmt.Sprintf(modeAlready, modeWords[string(want.Mode)])}
+		return ending{string(consumer.OutcomeRefused), fmt.Sprintf(modeAlready, modeWords[string(want.Mode)])}
 	}
-	return ending{string(consumer.ActDone), fmt.Sprintf(modeSet, want.Kind, modeWords[string(want.Mode)])}
+	return ending{string(consumer.OutcomeDone), fmt.Sprintf(modeSet, want.Kind, modeWords[string(want.Mode)])}
 }

@@ -38,8 +38,8 @@ type foreseenTask struct {
 
 // recovery reads what is to be recovered.
 func (s *screen) recovery(o order) (kind string, out consumer.RecoverOptions, err error) {
-	out = consumer.RecoverOptions{OlderThan: s.LongAfter, Window: usualWindow, Limit: cmp.Or(o.Limit, usualRecovered)}
-	for text, into := range map[*string]*time.Duration{&o.OlderThan: &out.OlderThan, &o.Within: &out.Window} {
+	out = consumer.RecoverOptions{OlderThan: s.LongAfter, NewerThan: usualWindow, Limit: cmp.Or(o.Limit, usualRecovered)}
+	for text, into := range map[*string]*time.Duration{&o.OlderThan: &out.OlderThan, &o.Within: &out.NewerThan} {
 		if *text == "" {
 			continue
 		}
@@ -51,7 +51,7 @@ func (s *screen) recovery(o order) (kind string, out consumer.RecoverOptions, er
 	switch {
 	case o.Kind != "" && !known:
 		return "", out, badRequest(noSuchKind)
-	case out.OlderThan < 0, out.OlderThan >= out.Window, out.Window > longestWindow:
+	case out.OlderThan < 0, out.OlderThan >= out.NewerThan, out.NewerThan > longestWindow:
 		return "", out, badRequest(wrongWindow)
 	case out.Limit < 1, out.Limit > mostRecovered:
 		return "", out, badRequest(wrongLimit)
@@ -66,7 +66,7 @@ func (s *screen) recoverForm(r *http.Request, o order) (form, error) {
 		f.Kinds = append(f.Kinds, k.Name)
 	}
 	kind, options, err := s.recovery(o)
-	f.Order.OlderThan, f.Order.Within, f.Order.Limit = story.Short(options.OlderThan), story.Short(options.Window), options.Limit
+	f.Order.OlderThan, f.Order.Within, f.Order.Limit = story.Short(options.OlderThan), story.Short(options.NewerThan), options.Limit
 	if err != nil {
 		f.Problem, f.Order = err.Error(), o
 		return f, nil //nolint:nilerr // the form says what is wrong with it
@@ -108,7 +108,7 @@ func (s *screen) recoverDeed(_ *http.Request, o order) (deed, error) {
 	if err != nil {
 		return deed{}, err
 	}
-	return deed{actRecover, recoverPlace, 0, func(by consumer.Press) job {
+	return deed{actRecover, recoverPlace, 0, func(by consumer.ActOptions) job {
 		options.Actor, options.Reason, options.DryRun = by.Actor, by.Reason, by.DryRun
 		return func(ctx context.Context) ending { return s.recoverSet(ctx, kind, options) }
 	}}, nil
@@ -121,15 +121,15 @@ func (s *screen) recoverSet(ctx context.Context, kind string, o consumer.Recover
 	words := recoveredWords(counts)
 	switch {
 	case errors.Is(err, consumer.ErrTooMany):
-		return ending{string(consumer.ActRefused), fmt.Sprintf(tooManyMatch, o.Limit)}
+		return ending{string(consumer.OutcomeRefused), fmt.Sprintf(tooManyMatch, o.Limit)}
 	case err != nil && reached == 0:
 		return s.Acts.failed(ctx, err)
 	case err != nil || reached < matched:
 		return ending{outcomeFailed, fmt.Sprintf(recoveredSome, reached, matched, words)}
 	case o.DryRun:
-		return ending{string(consumer.ActWouldDo), words}
+		return ending{string(consumer.OutcomeWouldDo), words}
 	case matched == 0:
-		return ending{string(consumer.ActDone), nothingMatches}
+		return ending{string(consumer.OutcomeDone), nothingMatches}
 	}
-	return ending{string(consumer.ActDone), words}
+	return ending{string(consumer.OutcomeDone), words}
 }

@@ -46,7 +46,7 @@ func (n next) Words() string { return actWords[n.Act] }
 
 // nextOf are the acts that a task allows.
 func (s *screen) nextOf(t idemstore.Task, refused []idemstore.KeptRefusal) (out []next) {
-	for _, o := range s.Acts.config.Operator.Options(t) {
+	for _, o := range s.Acts.config.Operator.AllowedActs(t) {
 		if o.Act == consumer.ActSupersede && len(s.contents(t, refused)) == 0 {
 			continue
 		}
@@ -57,8 +57,8 @@ func (s *screen) nextOf(t idemstore.Task, refused []idemstore.KeptRefusal) (out 
 
 // whyNotSent says why nothing can be sent for a task; empty if something can.
 func (s *screen) whyNotSent(ctx context.Context, t idemstore.Task) string {
-	acted, err := s.try(ctx, t, consumer.ActRetry, order{}, consumer.Press{Actor: nobody, DryRun: true})
-	if err != nil || acted.Outcome != consumer.ActRefused {
+	acted, err := s.try(ctx, t, consumer.ActRetry, order{}, consumer.ActOptions{Actor: nobody, DryRun: true})
+	if err != nil || acted.Outcome != consumer.OutcomeRefused {
 		return ""
 	}
 	return sentence(acted.Message)
@@ -68,7 +68,7 @@ func (s *screen) whyNotSent(ctx context.Context, t idemstore.Task) string {
 const nobody = "preview"
 
 // try does an act on a task as it was seen, as the commands do.
-func (s *screen) try(ctx context.Context, t idemstore.Task, act consumer.OperatorAct, o order, by consumer.Press) (consumer.Acted, error) {
+func (s *screen) try(ctx context.Context, t idemstore.Task, act consumer.Act, o order, by consumer.ActOptions) (consumer.Acted, error) {
 	operator := s.Acts.config.Operator
 	switch act {
 	case consumer.ActAsk:
@@ -94,12 +94,12 @@ func (s *screen) try(ctx context.Context, t idemstore.Task, act consumer.Operato
 }
 
 // taskActs are the acts on one task.
-var taskActs = []consumer.OperatorAct{consumer.ActAsk, consumer.ActRetry, consumer.ActSendAgain, consumer.ActResolve, consumer.ActSupersede,
+var taskActs = []consumer.Act{consumer.ActAsk, consumer.ActRetry, consumer.ActSendAgain, consumer.ActResolve, consumer.ActSupersede,
 	consumer.ActCancel, consumer.ActNote}
 
 // taskAct reads task and act off an address.
-func (s *screen) taskAct(r *http.Request) (id int64, act consumer.OperatorAct, err error) {
-	act = consumer.OperatorAct(r.PathValue("act"))
+func (s *screen) taskAct(r *http.Request) (id int64, act consumer.Act, err error) {
+	act = consumer.Act(r.PathValue("act"))
 	if !slices.Contains(taskActs, act) {
 		return 0, "", notFound(noSuchPage)
 	}
@@ -135,11 +135,11 @@ func (s *screen) taskForm(r *http.Request, o order) (form, error) {
 }
 
 // foreseeTask says what an act would come to, or why it is not possible. It asks nobody.
-func (s *screen) foreseeTask(ctx context.Context, t idemstore.Task, act consumer.OperatorAct, choices []refusal) (effect, blocked string) {
-	options := s.Acts.config.Operator.Options(t)
-	at := slices.IndexFunc(options, func(o consumer.Option) bool { return o.Act == act })
+func (s *screen) foreseeTask(ctx context.Context, t idemstore.Task, act consumer.Act, choices []refusal) (effect, blocked string) {
+	options := s.Acts.config.Operator.AllowedActs(t)
+	at := slices.IndexFunc(options, func(o consumer.AllowedAct) bool { return o.Act == act })
 	if at < 0 {
-		acted, err := s.try(ctx, t, act, order{As: string(idemstore.Failed)}, consumer.Press{Actor: nobody, DryRun: true})
+		acted, err := s.try(ctx, t, act, order{As: string(idemstore.Failed)}, consumer.ActOptions{Actor: nobody, DryRun: true})
 		why := sentence(acted.Message)
 		switch {
 		case errors.Is(err, consumer.ErrInput):
@@ -156,8 +156,8 @@ func (s *screen) foreseeTask(ctx context.Context, t idemstore.Task, act consumer
 			return "", noContent
 		}
 	case consumer.ActRetry, consumer.ActSendAgain, consumer.ActCancel: // these ask nobody, so a dry run tells more
-		acted, err := s.try(ctx, t, act, order{}, consumer.Press{Actor: nobody, DryRun: true})
-		if err == nil && acted.Outcome == consumer.ActRefused {
+		acted, err := s.try(ctx, t, act, order{}, consumer.ActOptions{Actor: nobody, DryRun: true})
+		if err == nil && acted.Outcome == consumer.OutcomeRefused {
 			return "", sentence(acted.Message)
 		}
 		if err == nil {
@@ -217,7 +217,7 @@ func (s *screen) taskDeed(r *http.Request, o order) (deed, error) {
 	case act == consumer.ActSupersede && o.Refusal == 0:
 		return deed{}, badRequest(noRefusal)
 	}
-	return deed{string(act), taskPlace(id), s.actLimit(), func(by consumer.Press) job {
+	return deed{string(act), taskPlace(id), s.actLimit(), func(by consumer.ActOptions) job {
 		return func(ctx context.Context) ending { return s.actOn(ctx, id, act, o, by) }
 	}}, nil
 }
@@ -225,13 +225,13 @@ func (s *screen) taskDeed(r *http.Request, o order) (deed, error) {
 func (s *screen) actLimit() time.Duration { return s.Acts.config.Limit }
 
 // actOn does an act on a task if it still is as it was seen. The engine compares once more, in its statement.
-func (s *screen) actOn(ctx context.Context, id int64, act consumer.OperatorAct, o order, by consumer.Press) ending {
+func (s *screen) actOn(ctx context.Context, id int64, act consumer.Act, o order, by consumer.ActOptions) ending {
 	t, err := s.Store.FindByID(ctx, id)
 	if err != nil {
 		return s.Acts.failed(ctx, err)
 	}
 	if act != consumer.ActNote && !o.saw(t) {
-		return ending{string(consumer.ActOvertaken), changedSince(o, t)}
+		return ending{string(consumer.OutcomeOvertaken), changedSince(o, t)}
 	}
 	acted, err := s.try(ctx, t, act, o, by)
 	if err != nil {

@@ -113,7 +113,7 @@ func TestListsAreFilteredByKindAndTime(t *testing.T) {
 
 func TestRefusalsStraysAndOutbox(t *testing.T) {
 	t.Parallel()
-	strays := []consumer.Unrouted{{Subject: "jobs.nobody", Count: 3, Messages: []consumer.LeftMessage{{StoredAt: time.Unix(0, 0)}}}}
+	strays := []consumer.Unrouted{{Subject: "jobs.nobody", Count: 3, Messages: []consumer.UnroutedMessage{{StoredAt: time.Unix(0, 0)}}}}
 	d := open(t, func(c *admin.Config) {
 		c.Strays = func(context.Context, int) ([]consumer.Unrouted, error) { return strays, nil }
 	})

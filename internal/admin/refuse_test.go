@@ -28,9 +28,10 @@ func furnished(t *testing.T) *counter {
 	if err := consumer.EnsureStreams(t.Context(), js, consumer.Config{}); err != nil {
 		t.Fatal(err)
 	}
-	c := openCounter(t, func(a *admin.ActsConfig) {
-		a.Republish = func(ctx context.Context, id int64, p consumer.Press) (consumer.Republication, error) {
-			return consumer.Republish(ctx, js, a.Store, id, p)
+	var c *counter
+	c = openCounter(t, func(a *admin.ActsConfig) {
+		a.Republish = func(ctx context.Context, id int64, by consumer.ActOptions) (consumer.Republication, error) {
+			return consumer.Republish(ctx, c.pool, js, id, by)
 		}
 	})
 	c.job(1, isUnsent)

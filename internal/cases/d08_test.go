@@ -17,13 +17,13 @@ func TestD08PublishNotAnswered(t *testing.T) {
 	type again struct {
 		window time.Duration // of the stream's de-duplication; 0: the standard one
 		header map[string][]string
-		want   consumer.Published
+		want   consumer.PublishOutcome
 		copies int
 	}
 	each(t, map[string]again{
-		"again at once":          {want: consumer.Duplicate, copies: 1},
-		"again after the window": {window: 100 * time.Millisecond, want: consumer.Stored, copies: 2},
-		"under a fresh id":       {header: map[string][]string{"Nats-Msg-Id": {"fresh"}}, want: consumer.Stored, copies: 2},
+		"again at once":          {want: consumer.PublishDuplicate, copies: 1},
+		"again after the window": {window: 100 * time.Millisecond, want: consumer.PublishStored, copies: 2},
+		"under a fresh id":       {header: map[string][]string{"Nats-Msg-Id": {"fresh"}}, want: consumer.PublishStored, copies: 2},
 	}, func(t *testing.T, c again) {
 		s := newStage(t)
 		s.dedupWindow(c.window)
@@ -39,7 +39,7 @@ func TestD08PublishNotAnswered(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		first, err := consumer.PublishRaw(ctx, publisher, kind, []byte(j.body), nil)
-		if err == nil || first.Outcome != consumer.NotKnown || first.Sequence != 0 {
+		if err == nil || first.Outcome != consumer.PublishUnknown || first.Sequence != 0 {
 			t.Errorf("an answer that never came: %s, sequence %d, %v; want not known", first.Outcome, first.Sequence, err)
 		}
 		rig.Await(t, shot.Fired(), soon, "the answer is dropped")

@@ -41,7 +41,7 @@ func TestD40ProviderForgetsTheKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	press := consumer.Press{Actor: "anna", Reason: "look again"}
+	press := consumer.ActOptions{Actor: "anna", Reason: "look again"}
 	if acted, err := operator.Retry(t.Context(), parked, press); err != nil || acted.Task.Status != idemstore.Unknown {
 		t.Fatalf("retry: %+v (%v)", acted, err)
 	}

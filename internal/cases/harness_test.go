@@ -42,6 +42,7 @@ func TestMain(m *testing.M) {
 type stage struct {
 	t        *testing.T
 	pool     *pgxpool.Pool // the test's and the provider's; workers have their own
+	tasks    *pgxpool.Pool // the database of the tasks, which is the same unless the workers are apart
 	store    *idemstore.Store
 	js       jetstream.JetStream
 	natsURL  string
@@ -65,7 +66,7 @@ func newStage(t *testing.T) *stage {
 func newStageAt(t *testing.T, natsURL string, js jetstream.JetStream, replicas int) *stage {
 	t.Helper()
 	s := &stage{t: t, pool: devtest.Pool(t), name: "worker", natsURL: natsURL, js: js}
-	s.store = idemstore.New(s.pool, time.Second)
+	s.tasks, s.store = s.pool, idemstore.New(s.pool, time.Second)
 	s.settings = settings{
 		DatabaseURL: s.pool.Config().ConnString(), NATSURL: s.natsURL, ProviderURL: s.startProvider(),
 		Config: consumer.Config{

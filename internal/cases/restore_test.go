@@ -28,7 +28,7 @@ func (s *stage) apart(url string) {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(pool.Close)
-	s.settings.DatabaseURL, s.store = url, idemstore.New(pool, time.Second)
+	s.settings.DatabaseURL, s.tasks, s.store = url, pool, idemstore.New(pool, time.Second)
 }
 
 // backUp copies a database that nobody uses, and returns where the copy is.
@@ -85,7 +85,7 @@ func (s *stage) leave(j job) {
 // drift is what settle drift finds, in short.
 func (s *stage) drift() string {
 	s.t.Helper()
-	found, err := consumer.FindDrift(s.t.Context(), s.js, s.store, s.settings.Config, consumer.DriftCheck{Grace: time.Millisecond, Late: time.Millisecond, Limit: 100},
+	found, err := consumer.FindDrift(s.t.Context(), s.tasks, s.js, s.settings.Config, consumer.DriftCheck{Grace: time.Millisecond, Late: time.Millisecond, Limit: 100},
 		referenceKinds(s.client(), s.settings)...)
 	if err != nil {
 		s.t.Fatal(err)

@@ -137,7 +137,7 @@ func (p *publisher) publish(ctx context.Context, j job, body string, header map[
 		return err
 	}
 	dropped := 0
-	if out.Outcome == consumer.Duplicate {
+	if out.Outcome == consumer.PublishDuplicate {
 		dropped = 1
 	}
 	p.note(j.kind, 1, dropped)

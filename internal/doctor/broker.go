@@ -97,7 +97,7 @@ func syncInterval(f *Facts) []Finding {
 func streamFaults() []check {
 	found := func(setting, fix string) func(*Facts) []Finding {
 		return func(f *Facts) (out []Finding) {
-			for _, fault := range consumer.StreamFaults(*f.Broker.Jobs) {
+			for _, fault := range consumer.CheckStream(*f.Broker.Jobs) {
 				if fault.Setting == setting {
 					out = append(out, one("stream "+jobStream+" "+fault.What, Value{setting, fault.Found}, Value{setting, fault.Wanted}, fix)...)
 				}
@@ -149,7 +149,7 @@ func consumerChecks() []check {
 	faulty := func(setting string) func(*Facts) []Finding {
 		return func(f *Facts) []Finding {
 			return perConsumer(f, func(k consumer.Description, c jetstream.ConsumerConfig) (out []Finding) {
-				for _, fault := range consumer.ConsumerFaults(k.Name, c, f.Config) {
+				for _, fault := range consumer.CheckConsumer(f.Config, k.Name, c) {
 					if fault.Setting == setting {
 						out = append(out, one("consumer "+k.Consumer+" "+fault.What, Value{setting, fault.Found}, Value{setting, fault.Wanted}, consumerFix(setting, k, f))...)
 					}

@@ -31,7 +31,7 @@ type Source struct {
 	JetStream jetstream.JetStream
 	Monitor   string // base URL of the NATS monitor; empty: it is not asked
 	Kinds     []consumer.Definition
-	Drift     *consumer.DriftCheck // nil: messages and tasks are not gone through
+	Drift     func(context.Context) ([]consumer.Drift, error) // nil: messages and tasks are not gone through
 }
 
 // Collect adds to f what the servers say. It only reads, asks both servers at once, and blocks for at most 12 s, and a minute
@@ -48,7 +48,7 @@ func Collect(ctx context.Context, s Source, f Facts) Facts {
 	if s.Drift != nil && f.Database != nil && f.Database.Schema == nil && f.Broker != nil && f.Broker.Jobs != nil {
 		ctx, cancel := context.WithTimeout(ctx, driftLimit)
 		defer cancel()
-		found, err := consumer.FindDrift(ctx, s.JetStream, s.Store, f.Config, *s.Drift, s.Kinds...)
+		found, err := s.Drift(ctx)
 		f.Drift, f.Compared = found, err == nil
 	}
 	return f

@@ -15,7 +15,7 @@ import (
 
 // healthy are the facts of an installation with nothing wrong.
 func healthy() Facts {
-	config := consumer.Defaults()
+	config := consumer.DefaultConfig()
 	provider := consumer.DefaultProvider()
 	charge := consumer.Description{Name: "test.pay", Subject: "jobs.test.pay", Consumer: "test-pay", Policy: config.Policy, Provider: provider,
 		HasLookup: true, UsableKey: 23 * time.Hour, LongestDelay: time.Hour}

@@ -84,7 +84,7 @@ func heartbeatShort(f *Facts) (out []Finding) {
 		out = append(out, say("AckWait", f.Config.AckWait, "SETTLE_ACK_WAIT=30s")...)
 	}
 	return append(out, f.perAckWait(func(k consumer.Description, wait time.Duration) []Finding {
-		return say("AckWait of consumer "+k.Consumer, wait, consumerWait(k, consumer.Defaults().AckWait))
+		return say("AckWait of consumer "+k.Consumer, wait, consumerWait(k, consumer.DefaultConfig().AckWait))
 	})...)
 }
 

@@ -186,7 +186,7 @@ func (r *reader) checkDescription(k *Kind) {
 		r.failAt(k.Line, "%v", err)
 		return
 	}
-	d, err := consumer.Describe(def, consumer.Config{})
+	d, err := consumer.Describe(consumer.Config{}, def)
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			r.failAt(k.Line, "%s", line)
@@ -204,7 +204,7 @@ func (r *reader) checkDescription(k *Kind) {
 		r.warn(k.Line, "provider.key_lifetime: a resend may rest on a key for %s only, less than the longest pause between two attempts, %s",
 			d.UsableKey, d.LongestDelay)
 	}
-	if lease := consumer.Defaults().Lease; d.Policy.Lease == consumer.Strict && d.Policy.Deadline > lease {
+	if lease := consumer.DefaultConfig().Lease; d.Policy.Lease == consumer.Strict && d.Policy.Deadline > lease {
 		r.warn(k.Line, "policy.lease_policy: strict with a deadline of %s, longer than a lease (%s): what comes back after a heartbeat was missed is thrown away",
 			d.Policy.Deadline, lease)
 	}

@@ -28,7 +28,7 @@ const reportType = "monthly"
 
 // publish puts the job of the task at hand into the stream.
 func publish(ctx context.Context, p *play) error {
-	_, err := consumer.Publish(ctx, p.js, p.job, handlers.ReportJob{TaskID: handlers.NewTaskID(fmt.Sprint(p.task)), ReportType: reportType})
+	_, err := consumer.Publish(ctx, p.js, p.job, handlers.ReportJob{TaskID: handlers.NewIntegerID(fmt.Sprint(p.task)), ReportType: reportType})
 	return err
 }
 

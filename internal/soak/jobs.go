@@ -94,7 +94,7 @@ func (s *soaking) publishCopies(ctx context.Context, r *rand.Rand, kind consumer
 	for c := range copies {
 		for {
 			_, err := consumer.PublishRaw(ctx, s.js, kind, job, nats.Header{"Nats-Msg-Id": {fmt.Sprintf("%s-%d", id, c)}})
-			var refused *consumer.RefusedError
+			var refused *consumer.InvalidJobError
 			if errors.As(err, &refused) || ctx.Err() != nil {
 				return err
 			}

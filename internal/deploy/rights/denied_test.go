@@ -63,7 +63,7 @@ func (s *stage) noMoreInPostgres() {
 
 // everyTableIsThoughtOf finds a table that a later schema adds, and nobody has granted.
 func (s *stage) everyTableIsThoughtOf() {
-	own, _, _ := strings.Cut(settle.Schema, "create schema if not exists shop")
+	own, _, _ := strings.Cut(settle.Schema(), "create schema if not exists shop")
 	for _, m := range regexp.MustCompile(`create table if not exists (settle\.\w+)`).FindAllStringSubmatch(own, -1) {
 		if !ask[bool](s, "select has_table_privilege('settle_viewer', $1, 'select')", m[1]) {
 			s.t.Errorf("roles.sql does not say who reads %s", m[1])

@@ -100,7 +100,7 @@ func (s *server) stop() error {
 // ensureTemplate makes the template unless it is there. Its name holds a hash of the schema: a server that serves
 // several checkouts has one template for each.
 func (s *server) ensureTemplate(ctx context.Context) error {
-	hash := sha256.Sum256([]byte(settle.Schema))
+	hash := sha256.Sum256([]byte(settle.Schema()))
 	s.template = "settle_template_" + hex.EncodeToString(hash[:6])
 	conn, err := s.admin.Acquire(ctx)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *server) applySchema(ctx context.Context, database string) error {
 		return err
 	}
 	defer conn.Close(ctx)
-	if _, err := conn.Exec(ctx, settle.Schema); err != nil {
+	if _, err := conn.Exec(ctx, settle.Schema()); err != nil {
 		return fmt.Errorf("apply the schema: %w", err)
 	}
 	return nil

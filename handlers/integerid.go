@@ -6,17 +6,17 @@ import (
 	"regexp"
 )
 
-// TaskID is an integer of any length, kept exactly. Decoding never fails: a body with something else in its place
+// IntegerID is an id in a job that has to be a JSON integer, of any length, and is kept exactly. Decoding never fails: a body with something else in its place
 // is refused by the kind's key, as one whose id is unusable. The zero value is an absent id.
-type TaskID struct{ raw string }
+type IntegerID struct{ raw string }
 
-// NewTaskID is the id with the given digits; whether they are an integer is asked later, with Text.
-func NewTaskID(digits string) TaskID { return TaskID{digits} }
+// NewIntegerID is the id with the given digits; whether they are an integer is asked later, with Text.
+func NewIntegerID(digits string) IntegerID { return IntegerID{digits} }
 
 var integerSyntax = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 
 // Text is the id's digits. A string, a fraction, an exponent and anything else that is no integer is an error.
-func (id TaskID) Text() (string, error) {
+func (id IntegerID) Text() (string, error) {
 	switch {
 	case id.raw == "" || id.raw == "null":
 		return "", errors.New("absent")
@@ -27,18 +27,18 @@ func (id TaskID) Text() (string, error) {
 }
 
 // UnmarshalJSON takes any JSON value; see Text.
-func (id *TaskID) UnmarshalJSON(data []byte) error {
+func (id *IntegerID) UnmarshalJSON(data []byte) error {
 	id.raw = string(data)
 	return nil
 }
 
 // MarshalJSON writes the value as it came, null if it is absent.
-func (id TaskID) MarshalJSON() ([]byte, error) {
+func (id IntegerID) MarshalJSON() ([]byte, error) {
 	if id.raw == "" {
 		return []byte("null"), nil
 	}
 	if !json.Valid([]byte(id.raw)) {
-		return nil, errors.New("task id is not JSON")
+		return nil, errors.New("id is not JSON")
 	}
 	return []byte(id.raw), nil
 }
