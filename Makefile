@@ -15,7 +15,7 @@ JAEGER    := bin/jaeger
 JAEGERMOD := internal/tools/jaeger
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test docs pooler-test cloudevents-test browser-test night chain-test model matrix soak rules-test bench peers peers-test deploy-test licences vulncheck
+.PHONY: help api demo test race lint fmt vet tidy fuzz build check clean postgres jaeger jaeger-test docs pooler-test cloudevents-test browser-test night chain-test model matrix soak rules-test bench peers peers-test deploy-test licences vulncheck
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +101,10 @@ matrix: $(if $(DATABASE_URL),,postgres) ## kill a worker at each point of a deli
 # Needs spin and a C compiler: apt-get install spin.
 model: ## check the model of the protocol with spin, and refute six wrong ones
 	internal/model/check.sh
+
+# A name that is exported stays: look at the diff before it is committed.
+api: ## write docs/api.txt anew: every public name of the packages that others import
+	$(GO) test -count=1 -run 'TestPublicNames$$' . -update-api
 
 docs: ## write docs/configuration.md anew from the flags
 	$(GO) test -count=1 -run TestConfigurationReference ./cmd/settle -args -update
