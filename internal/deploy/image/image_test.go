@@ -96,8 +96,8 @@ func dockerfile(t *testing.T) (instructions [][2]string) {
 }
 
 var (
-	// A version with all its parts, or a digest.
-	pinned = regexp.MustCompile(`^(--platform=\$BUILDPLATFORM )?[a-z0-9./-]+(:\d+\.\d+\.\d+-[a-z0-9]+|@sha256:[0-9a-f]{64}) AS build$`)
+	// A version with all its parts, and its digest where somebody has looked that up.
+	pinned = regexp.MustCompile(`^(--platform=\$BUILDPLATFORM )?[a-z0-9./-]+:\d+\.\d+\.\d+-[a-z0-9]+(@sha256:[0-9a-f]{64})? AS build$`)
 	number = regexp.MustCompile(`^[1-9]\d*:[1-9]\d*$`)
 )
 

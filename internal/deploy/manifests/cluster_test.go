@@ -59,7 +59,12 @@ type cluster map[string]any
 
 func build(t *testing.T, folder string) cluster {
 	t.Helper()
-	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(deploy.Root(), "deploy", "kubernetes", folder))
+	return buildFolder(t, filepath.Join(deploy.Root(), "deploy", "kubernetes", folder))
+}
+
+func buildFolder(t *testing.T, folder string) cluster {
+	t.Helper()
+	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +72,7 @@ func build(t *testing.T, folder string) cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return decode(t, folder, text)
+	return decode(t, filepath.Base(folder), text)
 }
 
 // decode takes each document for what it says it is, and no field too many.
