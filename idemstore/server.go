@@ -45,6 +45,15 @@ func (s *Store) Server(ctx context.Context) (out Server, err error) {
 	return found[0], nil
 }
 
+// HasTasks reports whether there ever was a job. It blocks for one round trip.
+func (s *Store) HasTasks(ctx context.Context) (bool, error) {
+	found, err := query(ctx, s, pgx.RowTo[bool], hasTasks)
+	if err != nil {
+		return false, fmt.Errorf("look for tasks: %w", err)
+	}
+	return found[0], nil
+}
+
 // Use is who needs what is lacking.
 type Use string
 
@@ -118,6 +127,10 @@ select clock_timestamp(), current_user::text,
   (select count(*)::int from pg_stat_replication where sync_state in ('sync', 'quorum')),
   current_setting('synchronous_standby_names'),
   current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int`
+
+// hasTasks stops at the first row.
+const hasTasks = `/* settle:has-tasks */
+select exists (select from settle.tasks)`
 
 // lacks: $1 indexes, $2 constraints that schema.sql names. The privileges are those of the statements of a worker, by what
 // its kinds need, and of the operator commands; archiving and removing old rows needs more, and says so itself. The lock

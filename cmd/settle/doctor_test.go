@@ -192,6 +192,14 @@ func TestDoctorFinds(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "stream-missing", true},
+		"a stream that was lost": {func(t *testing.T, env map[string]string, js jetstream.JetStream) {
+			execute(t, env["DATABASE_URL"], `insert into settle.tasks (kind, key, status, token, sending, give_up_at, finished_at, payload,
+				payload_hash, hash_algorithm, result) values ('payment.charge', 'order_1', 'finished', gen_random_uuid(), false, now(), now(),
+				'{}', '\x00', 'test', '{"charge_id":"ch_1"}')`)
+			if err := js.DeleteStream(t.Context(), "JOBS"); err != nil {
+				t.Fatal(err)
+			}
+		}, "stream-lost", true},
 		"short timers": {func(_ *testing.T, env map[string]string, _ jetstream.JetStream) {
 			env["SETTLE_LEASE"], env["SETTLE_DRAIN_TIMEOUT"], env["SETTLE_KIND"] = "3s", "1s", "payment.charge"
 		}, "drain-under-timeout payment.charge, heartbeat-short", true},

@@ -37,12 +37,20 @@ func brokerChecks() []check {
 					"SETTLE_NATS_MONITOR=http://HOST:8222 as the server's http_port says, or nothing")
 			}},
 		{"stream-missing", Note, needsBroker, true, "whether the stream JOBS is there",
-			"nothing can be published to it; if it was there before, its messages are lost", func(f *Facts) []Finding {
-				if f.Broker.Jobs != nil {
+			"nothing can be published to it before it is made", func(f *Facts) []Finding {
+				if f.Broker.Jobs != nil || f.Database != nil && f.Database.HasTasks {
 					return nil
 				}
 				return one("there is no stream "+jobStream, Value{"streams " + jobStream, "0"}, Value{"streams " + jobStream, "1"},
-					"start a worker or publish a job: both make it. settle recover settles the tasks that had begun")
+					"start a worker or publish a job: both make it")
+			}},
+		{"stream-lost", Warning, needsBoth, false, "whether the stream JOBS is there, where tasks say that it was",
+			"jobs that had not begun are gone with it, and only their publishers know them", func(f *Facts) []Finding {
+				if f.Broker.Jobs != nil || !f.Database.HasTasks {
+					return nil
+				}
+				return one("there are tasks, and the stream "+jobStream+" that their jobs came with is gone", Value{"streams " + jobStream, "0"}, Value{"streams " + jobStream, "1"},
+					"settle migrate --streams makes it, as a worker does that may; let publishers publish again what they published since the last backup of the stream: repeats are free. Workers settle the tasks that had begun")
 			}},
 		{"stream-replicas", Warning, needsStream, false, "replicas of the stream against 3",
 			"acknowledged jobs are lost with the one server, and so are acks: a job comes again, and is answered from its row", func(f *Facts) []Finding {

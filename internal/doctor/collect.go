@@ -79,6 +79,9 @@ func askDatabase(ctx context.Context, s Source) (*Database, string) {
 		return nil, oneLine(err)
 	}
 	d.Clock = clockOf(d.Server.Now, before, time.Now())
+	if d.Schema == nil {
+		d.HasTasks, _ = s.Store.HasTasks(ctx) // a user who may not look is a finding of its own
+	}
 	return d, ""
 }
 

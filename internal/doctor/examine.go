@@ -91,7 +91,7 @@ func (f *Facts) know(n needs) bool {
 	case needsStream:
 		return stream
 	case needsBoth:
-		return f.Database != nil && stream
+		return f.Database != nil && f.Broker != nil
 	case needsDrift:
 		return f.Compared
 	}

@@ -92,14 +92,17 @@ var sick = map[string]func(*Facts){
 	"max-payload":        func(f *Facts) { f.Broker.MaxPayload = int64(f.Config.MaxBody) },
 	"sync-interval":      nil, // beside stream-replicas, see below
 	"stream-missing":     func(f *Facts) { f.Broker.Jobs, f.Broker.Consumers = nil, nil; f.Broker.Sync = nil },
-	"stream-replicas":    func(f *Facts) { f.Broker.Jobs.Replicas, f.Broker.Sync = 1, &Sync{Always: true} },
-	"stream-subjects":    func(f *Facts) { f.Broker.Jobs.Subjects = []string{"jobs.payment.>"} },
-	"duplicates-window":  func(f *Facts) { f.Broker.Jobs.Duplicates = time.Second },
-	"clock-broker":       func(f *Facts) { f.Broker.Clock = Clock{Least: 3 * time.Second, Most: 4 * time.Second} },
-	"stream-retention":   func(f *Facts) { f.Broker.Jobs.Retention = jetstream.LimitsPolicy },
-	"stream-storage":     func(f *Facts) { f.Broker.Jobs.Storage = jetstream.MemoryStorage },
-	"stream-discard":     func(f *Facts) { f.Broker.Jobs.Discard, f.Broker.Jobs.MaxMsgs = jetstream.DiscardOld, 1000 },
-	"stream-max-age":     func(f *Facts) { f.Broker.Jobs.MaxAge = 24 * time.Hour },
+	"stream-lost": func(f *Facts) {
+		f.Broker.Jobs, f.Broker.Consumers, f.Broker.Sync, f.Database.HasTasks = nil, nil, nil, true
+	},
+	"stream-replicas":   func(f *Facts) { f.Broker.Jobs.Replicas, f.Broker.Sync = 1, &Sync{Always: true} },
+	"stream-subjects":   func(f *Facts) { f.Broker.Jobs.Subjects = []string{"jobs.payment.>"} },
+	"duplicates-window": func(f *Facts) { f.Broker.Jobs.Duplicates = time.Second },
+	"clock-broker":      func(f *Facts) { f.Broker.Clock = Clock{Least: 3 * time.Second, Most: 4 * time.Second} },
+	"stream-retention":  func(f *Facts) { f.Broker.Jobs.Retention = jetstream.LimitsPolicy },
+	"stream-storage":    func(f *Facts) { f.Broker.Jobs.Storage = jetstream.MemoryStorage },
+	"stream-discard":    func(f *Facts) { f.Broker.Jobs.Discard, f.Broker.Jobs.MaxMsgs = jetstream.DiscardOld, 1000 },
+	"stream-max-age":    func(f *Facts) { f.Broker.Jobs.MaxAge = 24 * time.Hour },
 	"consumer-backoff": func(f *Facts) {
 		f.changeConsumer(func(c *jetstream.ConsumerConfig) { c.BackOff = []time.Duration{time.Second} })
 	},

@@ -33,6 +33,7 @@ type Database struct {
 	ExecMode error // of Store.CheckExecMode
 	Schema   error // of Store.CheckSchema
 	Lacks    []idemstore.Lack
+	HasTasks bool // false also if it could not be seen
 }
 
 // Broker is what NATS says.
