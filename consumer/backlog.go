@@ -29,7 +29,7 @@ func Undelivered(ctx context.Context, js jetstream.JetStream, kinds ...string) (
 // settle_oldest_seconds, settle_outbox_* and settle_unrouted_messages, of the kinds that are named. It is for a process that
 // runs where no worker may: whoever starts workers when there is work has to see it before one runs.
 //
-// It reads every 10 s and changes nothing. What cannot be read is left out, and the log is told, until it can be; a nil js leaves
+// It reads about every 10 s and changes nothing. What cannot be read is left out, and the log is told, until it can be; a nil js leaves
 // out what is in the stream. Of c only Logger, MeterProvider and Lease count. It blocks, and returns nil when ctx ends; an error
 // says that the MeterProvider does not take the metrics.
 func ExportBacklog(ctx context.Context, pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...string) error {

@@ -105,7 +105,7 @@ var (
 	metricPoolWaiting = total("settle_pool_wait_seconds_total", "s", "time for which they waited")
 )
 
-// What all workers share, read from Postgres and JetStream every ten seconds: each worker says the same, so take the max of
+// What all workers share, read from Postgres and JetStream about every ten seconds: each worker says the same, so take the max of
 // them, not the sum. What could not be read is not there.
 var (
 	metricBacklog = sharedGauge("settle_backlog", "{job}", "jobs that are not done, each in one part: undelivered (in the stream), in_flight "+

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -17,8 +18,9 @@ import (
 // is true now.
 
 const (
-	measureEvery = 10 * time.Second
-	measureLimit = 3 * time.Second // for all answers of one server
+	measureEvery  = 10 * time.Second
+	measureSpread = measureEvery / 10 // by which a pause differs from that at most
+	measureLimit  = 3 * time.Second   // for all answers of one server
 )
 
 // shared is what all workers share, as it was read last; nil: it could not be.
@@ -43,15 +45,25 @@ type streamCensus struct {
 func (s *shared) measure(ctx context.Context) {
 	defer s.table.Store(nil)
 	defer s.stream.Store(nil)
-	for ctx.Err() == nil {
+	atOwnMoments(ctx, func() {
 		s.table.Store(readGauges(ctx, s, "table", s.store.Census))
 		if s.js != nil {
 			s.stream.Store(readGauges(ctx, s, "stream", s.streamCensus))
 		}
+	})
+}
+
+// atOwnMoments reads at once, and then about every measureEvery until ctx ends. Workers that were started together part after
+// the first reading, and stay apart: Postgres is not asked to count the same tasks twenty times in one moment.
+func atOwnMoments(ctx context.Context, read func()) {
+	pause := time.Duration(rand.Float64() * float64(measureEvery))
+	for ctx.Err() == nil {
+		read()
 		select {
 		case <-ctx.Done():
-		case <-time.After(measureEvery):
+		case <-time.After(pause):
 		}
+		pause = measureEvery - measureSpread + time.Duration(rand.Float64()*2*float64(measureSpread))
 	}
 }
 
