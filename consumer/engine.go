@@ -23,6 +23,7 @@ type Engine struct {
 	pool    *pgxpool.Pool
 	store   *idemstore.Store
 	js      jetstream.JetStream
+	peer    *peer // of js
 	kinds   []*kind
 	remotes []*remote
 	log     *slog.Logger
@@ -85,6 +86,10 @@ func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definiti
 	}
 	e := &Engine{config: c, pool: pool, store: idemstore.New(pool, c.Lease), js: js, log: textualLog(c.Logger),
 		tracer: c.TracerProvider.Tracer(scopeName), meters: newMeters(c.MeterProvider), givenUpEvery: givenUpEvery}
+	e.peer = &peer{}
+	if js != nil {
+		e.peer.conn = js.Conn()
+	}
 	e.database.log = e.log
 	if e.relay, err = newRelay(e); err != nil {
 		return nil, fmt.Errorf("consumer: a publisher for the outbox: %w", err)

@@ -49,6 +49,7 @@ const (
 	attrGroup       = "messaging.consumer.group.name"
 	attrMessageID   = "messaging.message.id"
 	attrBodySize    = "messaging.message.body.size"
+	attrClient      = "messaging.client.id" // name of the connection, and its number at the server
 	attrDelivered   = "settle.num_delivered"
 
 	attrOperation     = "messaging.operation.name"

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/settlemq/settle/idemstore"
 )
@@ -92,8 +91,6 @@ func ReadJob[J any](kind JobOf[J], body []byte) (J, error) {
 
 // PublishRaw is Publish for a body as it will travel, byte for byte, with headers of its own: a job, or a CloudEvent with the
 // job as its data. A Nats-Msg-Id among the headers replaces the derived one, and Traceparent is set from ctx unless given.
-//
-//nolint:spancheck // endSpan ends it
 func PublishRaw(ctx context.Context, js jetstream.JetStream, kind Definition, body []byte, header map[string][]string) (Publication, error) {
 	d, err := kind.define()
 	if err != nil {
@@ -103,10 +100,8 @@ func PublishRaw(ctx context.Context, js jetstream.JetStream, kind Definition, bo
 	if err != nil {
 		return Publication{}, refused(err)
 	}
-	ctx, span := otel.GetTracerProvider().Tracer(scopeName).Start(ctx, spanPublish, trace.WithSpanKind(trace.SpanKindProducer),
-		trace.WithAttributes(attribute.String(attrSystem, "nats"), attribute.String(attrDestination, subject(d.name)),
-			attribute.String(attrOperationType, "send"), attribute.String(attrOperation, "publish"),
-			attribute.Int(attrBodySize, len(body)), attribute.String(attrKind, d.name), attribute.String(attrKey, j.key)))
+	ctx, span := startPublishing(ctx, otel.GetTracerProvider(), js.Conn(), attribute.String(attrDestination, subject(d.name)),
+		attribute.Int(attrBodySize, len(body)), attribute.String(attrKind, d.name), attribute.String(attrKey, j.key))
 	out, err := publish(ctx, js, messageOf(ctx, d, j, body, header))
 	span.SetAttributes(attribute.String(attrOutcome, out.Outcome.String()))
 	endSpan(span, err)

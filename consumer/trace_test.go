@@ -108,6 +108,7 @@ func TestTraceOfOneJob(t *testing.T) {
 		"messaging.operation.name": "process", "messaging.consumer.group.name": "test-pay", "messaging.message.body.size": int64(len(plainJob)),
 		"messaging.message.id": messageID("test.pay", "pay_1", task.Hash),
 	})
+	has(t, d, peerOf(t, b.js.Conn()))
 	if len(d.Links) != 0 || d.Status.Code != codes.Unset {
 		t.Errorf("links %v, status %v", d.Links, d.Status)
 	}
@@ -117,6 +118,7 @@ func TestTraceOfOneJob(t *testing.T) {
 	}
 	has(t, settled, map[string]any{"messaging.operation.type": "settle", "messaging.operation.name": "ack", "settle.verb": "ack",
 		"messaging.system": "nats", "messaging.destination.name": "jobs.test.pay"})
+	has(t, settled, peerOf(t, b.js.Conn()))
 	searchable(t, all, 1)
 	for _, name := range []string{spanPerform, spanSave, spanSettle} { // the id is known from the answer on
 		has(t, named(all, name)[0], map[string]any{"settle.external_id": "pay_1"})

@@ -2,7 +2,9 @@ package consumer
 
 import (
 	"context"
+	"slices"
 
+	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
@@ -22,7 +24,7 @@ func deliveryOptions(kind string) []trace.SpanStartOption {
 // startDelivery begins the span of one delivery.
 func (e *Engine) startDelivery(ctx context.Context, d *delivery) (context.Context, trace.Span) {
 	header := headers(d.msg.Headers())
-	ctx, span := e.startRoot(ctx, d, spanDeliver, tracing{header}, d.kind.spanOptions)
+	ctx, span := e.startRoot(ctx, d, spanDeliver, tracing{header}, append(slices.Clip(d.kind.spanOptions), e.peer.now().option))
 	if !span.IsRecording() {
 		return ctx, span
 	}
@@ -77,14 +79,24 @@ func (e *Engine) startSettle(ctx context.Context, d *delivery, v verb) (context.
 		return ctx, noSpan
 	}
 	//nolint:spancheck // settle ends it
-	return e.tracer.Start(ctx, spanSettle, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(d.labels.all([]attribute.KeyValue{
+	return e.tracer.Start(ctx, spanSettle, trace.WithSpanKind(trace.SpanKindClient), e.peer.now().option, trace.WithAttributes(d.labels.all([]attribute.KeyValue{
 		attribute.String(attrVerb, v.String()), attribute.String(attrSystem, "nats"), attribute.String(attrDestination, d.msg.Subject()),
 		attribute.String(attrOperationType, "settle"), attribute.String(attrOperation, v.String())})...))
 }
 
+// startPublishing begins the span of a publisher that has no engine.
+//
+//nolint:spancheck // the caller ends it
+func startPublishing(ctx context.Context, to trace.TracerProvider, conn *nats.Conn, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
+	ctx, span := to.Tracer(scopeName).Start(ctx, spanPublish, trace.WithSpanKind(trace.SpanKindProducer), (&peer{conn: conn}).now().option,
+		trace.WithAttributes(attribute.String(attrSystem, "nats"), attribute.String(attrOperationType, "send"), attribute.String(attrOperation, "publish")))
+	span.SetAttributes(attrs...)
+	return ctx, span
+}
+
 // startPublish begins the span of an event or a follow-up job that leaves the outbox. Its parent is the attempt that emitted it.
 func (e *Engine) startPublish(ctx context.Context, row idemstore.OutboxRow) (context.Context, trace.Span) {
-	ctx, span := e.tracer.Start(ctx, spanPublish, trace.WithSpanKind(trace.SpanKindProducer))
+	ctx, span := e.tracer.Start(ctx, spanPublish, trace.WithSpanKind(trace.SpanKindProducer), e.peer.now().option)
 	if !span.IsRecording() {
 		return ctx, span
 	}
