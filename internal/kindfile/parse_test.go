@@ -75,6 +75,8 @@ func TestWhatIsWrongIsToldWithItsLine(t *testing.T) {
 		"unknown key":          {"contract: {effect", "contract: {efect", 4, "did you mean effect?"},
 		"unknown section":      {"    send:", "    sends:", 16, "did you mean send?"},
 		"a subject":            {"    key: ", "    subject: jobs.x\n    key: ", 12, "travels on jobs."},
+		"events":               {"    key: ", "    emits: [invoice.issued]\n    key: ", 12, "write the kind in Go, whose Commit does both"},
+		"rows":                 {"    key: ", "    rows: {shop.orders: paid}\n    key: ", 12, "emits nothing and writes no rows"},
 		"twice":                {"keyed: true", "keyed: true\n      keyed: false", 16, `"keyed" is there twice, first on line 15`},
 		"two kinds of a name":  {"    look_up:", "  invoice.issue:\n    look_up:", 33, "twice"},
 		"missing":              {"      keyed: true\n", "", 14, "keyed is missing"},

@@ -174,7 +174,16 @@ var hints = map[string]string{
 	"retries":  "; an effect is tried again by the engine alone: see policy.max_failures",
 	"lookup":   "; did you mean look_up?",
 	"url":      "; the base URL is provider.url, and a call has a path",
+	"emit":     noCommit,
+	"emits":    noCommit,
+	"events":   noCommit,
+	"commit":   noCommit,
+	"rows":     noCommit,
+	"writes":   noCommit,
 }
+
+// noCommit is about what only a kind in Go can do.
+const noCommit = "; a kind of a file emits nothing and writes no rows: leave it out, or write the kind in Go, whose Commit does both with the result"
 
 func (r *reader) suggestion(word string, known fields) string {
 	names := slices.Sorted(maps.Keys(known))
