@@ -16,7 +16,10 @@ import (
 	"testing"
 )
 
-var updateLicences = flag.Bool("update-licences", false, "write docs/licences.md, and the texts to bin/licences")
+var (
+	updateLicences = flag.Bool("update-licences", false, "write docs/licences.md, and the texts to bin/licences")
+	imageLicences  = flag.String("image-licences", "", "write the texts of what is in the image to this folder")
+)
 
 const licencesPage = "docs/licences.md"
 
@@ -157,8 +160,8 @@ const licencesHead = `# Licences
 Settle itself stands under the [Apache licence 2.0](../LICENSE). These modules are part of the program as it is built for Linux, beside
 Go's standard library (BSD-3-Clause). The image is built without the demo, the labs and their broker, and so without some of them.
 
-` + "`make licences`" + ` writes this page and puts the texts into ` + "`bin/licences`" + `: whoever passes the program on passes them on, too. A test compares the
-page with what is built, and accepts nothing but MIT, BSD, Apache-2.0, ISC and MPL-2.0.
+` + "`make licences`" + ` writes this page and puts the texts into ` + "`bin/licences`" + `: whoever passes the program on passes them on, too. The image has those of
+its own modules in ` + "`/licences`" + `. A test compares the page with what is built, and accepts nothing but MIT, BSD, Apache-2.0, ISC and MPL-2.0.
 
 | module | version | licence | in the image |
 |---|---|---|---|
@@ -187,9 +190,10 @@ func TestTheLicencesOfTheProgram(t *testing.T) {
 		fmt.Fprintf(&page, "| %s | %s | %s | %s |\n", path, d.version, strings.Join(names, ", "), image)
 	}
 	if *updateLicences {
-		if err := writeLicences(page.String(), modules); err != nil {
-			t.Fatal(err)
-		}
+		updateEverything(t, page.String(), modules)
+	}
+	if *imageLicences != "" {
+		collect(t, *imageLicences, modules, func(d *dependency) bool { return d.inImage })
 	}
 	text, err := os.ReadFile(licencesPage)
 	if err != nil {
@@ -200,29 +204,45 @@ func TestTheLicencesOfTheProgram(t *testing.T) {
 	}
 }
 
-func writeLicences(page string, modules map[string]*dependency) error {
-	if err := os.WriteFile(licencesPage, []byte(page), 0o644); err != nil { //nolint:gosec // a page of the documentation
-		return err
+func updateEverything(t *testing.T, page string, modules map[string]*dependency) {
+	t.Helper()
+	err := os.WriteFile(licencesPage, []byte(page), 0o644) //nolint:gosec // a page of the documentation
+	if err := errors.Join(err, os.RemoveAll("bin/licences")); err != nil {
+		t.Fatal(err)
 	}
-	if err := os.RemoveAll("bin/licences"); err != nil {
-		return err
+	collect(t, "bin/licences", modules, func(*dependency) bool { return true })
+}
+
+// collect puts the texts of some modules into a folder, each under its module's path, with those of Settle and of Go beside them.
+func collect(t *testing.T, into string, modules map[string]*dependency, wanted func(*dependency) bool) {
+	t.Helper()
+	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatalf("go env: %v", err)
 	}
+	copyText(t, "LICENSE", filepath.Join(into, "LICENSE"))
+	copyText(t, filepath.Join(strings.TrimSpace(string(root)), "LICENSE"), filepath.Join(into, "go", "LICENSE"))
 	for _, d := range modules {
 		for name := range d.texts {
-			text, err := os.ReadFile(filepath.Join(d.dir, name))
-			if err != nil {
-				return err
-			}
-			to := filepath.Join("bin", "licences", filepath.FromSlash(d.path), name)
-			if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // for everybody to read
-				return err
-			}
-			if err := os.WriteFile(to, text, 0o644); err != nil { //nolint:gosec // as above
-				return err
+			if wanted(d) {
+				copyText(t, filepath.Join(d.dir, name), filepath.Join(into, filepath.FromSlash(d.path), name))
 			}
 		}
 	}
-	return nil
+}
+
+func copyText(t *testing.T, from, to string) {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // for everybody to read
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, text, 0o644); err != nil { //nolint:gosec // as above
+		t.Fatal(err)
+	}
 }
 
 func TestLicencesAreToldApart(t *testing.T) {

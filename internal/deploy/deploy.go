@@ -9,7 +9,7 @@
 package deploy
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -37,8 +37,6 @@ func Dockerfile() (string, error) {
 	return strings.ReplaceAll(string(text), "\\\n", " "), err
 }
 
-var buildLine = regexp.MustCompile(`(?m)^RUN (.*\bgo build\b.*)$`)
-
 // The version and the commit that Build links in.
 const (
 	Version  = "1.2.3-test"
@@ -48,20 +46,36 @@ const (
 // Build builds the program into a folder as the Dockerfile does, by the command that stands there, for Linux on an
 // architecture as Go calls it. It returns the program's path.
 func Build(dir, arch string) (string, error) {
-	text, err := Dockerfile()
-	if err != nil {
-		return "", err
-	}
-	lines := buildLine.FindAllStringSubmatch(text, -1)
-	if len(lines) != 1 || !strings.Contains(lines[0][1], " -o /out/settle ") {
-		return "", errors.New("deploy/Dockerfile has not exactly one line that builds /out/settle")
-	}
 	binary := filepath.Join(dir, "settle-"+arch)
-	build := exec.Command("sh", "-c", strings.Replace(lines[0][1], "/out/settle", "'"+binary+"'", 1))
-	build.Dir = Root()
-	build.Env = append(os.Environ(), "TARGETOS=linux", "TARGETARCH="+arch, "VERSION="+Version, "REVISION="+Revision)
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build for %s: %w\n%s", arch, err, out)
+	err := runLine("go build", "/out/settle", binary, "TARGETOS=linux", "TARGETARCH="+arch, "VERSION="+Version, "REVISION="+Revision)
+	if err != nil {
+		return "", fmt.Errorf("build for %s: %w", arch, err)
 	}
 	return binary, nil
+}
+
+// Licences collects the licences of the image into a folder as the Dockerfile does, by the command that stands there.
+func Licences(dir string) error {
+	if err := runLine("go test", "/out/licences", dir); err != nil {
+		return fmt.Errorf("collect licences: %w", err)
+	}
+	return nil
+}
+
+// runLine runs the one RUN line that has a command, with another place for what it makes.
+func runLine(command, makes, instead string, env ...string) error {
+	text, err := Dockerfile()
+	if err != nil {
+		return err
+	}
+	lines := regexp.MustCompile(`(?m)^RUN (.*\b`+command+`\b.*)$`).FindAllStringSubmatch(text, -1)
+	if len(lines) != 1 || strings.Count(lines[0][1], makes) != 1 {
+		return fmt.Errorf("deploy/Dockerfile has not exactly one line %q that makes %s", command, makes)
+	}
+	run := exec.CommandContext(context.Background(), "sh", "-c", strings.Replace(lines[0][1], makes, "'"+instead+"'", 1))
+	run.Dir, run.Env = Root(), append(os.Environ(), env...)
+	if out, err := run.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
 }

@@ -124,7 +124,8 @@ func TestTheImageHasTheProgramTheAuthoritiesAndNothingElse(t *testing.T) {
 		found[in[0]] = append(found[in[0]], in[1])
 	}
 	for name, want := range map[string]string{
-		"COPY":       "--from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt\n--from=build /out/settle /settle",
+		"COPY": "--from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt\n" +
+			"--from=build /out/licences /licences\n--from=build /out/settle /settle",
 		"ENTRYPOINT": `["/settle"]`, "CMD": `["work"]`, "RUN": "", "STOPSIGNAL": "SIGTERM", "VOLUME": "", "ENV": "",
 	} {
 		if got := strings.Join(found[name], "\n"); got != want {
@@ -148,7 +149,7 @@ func TestTheImageIsBuiltWithTheGoOfTheTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := regexp.MustCompile(`golang:(\d+\.\d+)\.\d+-`).FindStringSubmatch(text)
-	if m == nil || !strings.HasPrefix(runtime.Version(), "go"+m[1]+".") {
+	if len(m) == 0 || !strings.HasPrefix(runtime.Version(), "go"+m[1]+".") {
 		t.Errorf("the image is built with Go %q, the tests run with %s", m, runtime.Version())
 	}
 }
