@@ -109,7 +109,7 @@ func (s *workload) presses(p *tab, d deed) {
 	if d.at != p.path() {
 		p.to(d.at)
 	}
-	p.leads("choose "+d.act, chromedp.Click(fmt.Sprintf(`a.button[href="%s"]`, d.form)))
+	p.leads("choose "+d.act, chromedp.Click(fmt.Sprintf(`a.button[href=%q]`, d.form)))
 	s.sends(p, d)
 }
 

@@ -116,7 +116,7 @@ func (s *story) answersTheCustomer(t *testing.T, p *tab) {
 func (s *story) goesBack(t *testing.T, p *tab) {
 	p.to("/")
 	p.find("c_17")
-	p.leads("open a hit", chromedp.Click(fmt.Sprintf(`a[href="%s"]`, s.page(s.crashed))))
+	p.leads("open a hit", chromedp.Click(fmt.Sprintf(`a[href=%q]`, s.page(s.crashed))))
 	p.shows("Charged once", s.crashed.ExternalID)
 	p.back("/find?q=c_17")
 	if rows := p.rows(); len(strings.Fields(rows)) != 2 {

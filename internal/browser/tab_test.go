@@ -26,7 +26,7 @@ func startChromium(t *testing.T) context.Context {
 	t.Helper()
 	binary := findChromium(t)
 	// Not t.TempDir(): a browser that has just ended may still write there, and the test says itself when it is over.
-	profile, err := os.MkdirTemp("", "settle-browser") //nolint:usetesting
+	profile, err := os.MkdirTemp("", "settle-browser") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}

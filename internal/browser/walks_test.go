@@ -22,8 +22,8 @@ type walk struct {
 	began time.Time
 }
 
-// aMinute is how long a walk may take, from the page that asks who it is to the answer.
-const aMinute = time.Minute
+// longestWalk is how long a walk may take, from the page that asks who it is to the answer.
+const longestWalk = time.Minute
 
 // walks are the five questions that the screen is for, each from a cold start.
 func (s *story) walks(t *testing.T, chromium context.Context) {
@@ -51,8 +51,8 @@ func (s *story) walks(t *testing.T, chromium context.Context) {
 			took := time.Since(w.began)
 			w.picture("walk-" + strings.Map(letters, c.name))
 			t.Logf("%d steps, %.1f s", w.steps, took.Seconds())
-			if w.steps > c.most || took > aMinute {
-				t.Errorf("%d steps in %s, want at most %d in %s", w.steps, took, c.most, aMinute)
+			if w.steps > c.most || took > longestWalk {
+				t.Errorf("%d steps in %s, want at most %d in %s", w.steps, took, c.most, longestWalk)
 			}
 			w.quiet()
 		})
@@ -76,7 +76,7 @@ func (w *walk) types(label, text string) {
 	w.keys(text)
 }
 
-// presses presses Enter, or another key that leads on.
+// presses hits Enter, or another key that leads on.
 func (w *walk) presses(key string) {
 	w.t.Helper()
 	w.steps++

@@ -205,8 +205,8 @@ func TestComposeDashboardAndRulesAreTheTestedOnes(t *testing.T) {
 		"prometheus.yaml": {"rule_files: [rules.yaml]", "names: [worker]", "port: 8089", `targets: ["screen:8086"]`}, "jaeger.yaml": {"0.0.0.0:4317", "0.0.0.0:16686"},
 	} {
 		text := read(t, "compose", file)
-		var any map[string]any
-		if err := yaml.UnmarshalStrict(text, &any); err != nil {
+		var content map[string]any
+		if err := yaml.UnmarshalStrict(text, &content); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 		for _, w := range want {

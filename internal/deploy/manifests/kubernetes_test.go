@@ -166,7 +166,7 @@ func TestSecretsAreThoseOfTheExample(t *testing.T) {
 			has(w.name+": "+name, s.Name, s.Key)
 			url := example["Secret/"+s.Name].(*core.Secret).StringData[s.Key]
 			m := regexp.MustCompile(`^postgres://settle_(\w+):.*sslmode=verify-full&sslrootcert=(\S+)$`).FindStringSubmatch(url)
-			if m == nil || m[1] != s.Key || mounted[path.Dir(m[2])] == "" {
+			if len(m) == 0 || m[1] != s.Key || mounted[path.Dir(m[2])] == "" {
 				t.Errorf("%s: the example of %s does not verify the server, or with a file that is not there", w.name, s.Key)
 			}
 		}

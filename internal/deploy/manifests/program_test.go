@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 func run(m *testing.M) int {
 	folder, err := os.MkdirTemp("", "settle-manifests-")
 	if err == nil {
-		defer os.RemoveAll(folder)
+		defer func() { _ = os.RemoveAll(folder) }()
 		binary, err = deploy.Build(folder, runtime.GOARCH)
 	}
 	if err != nil {

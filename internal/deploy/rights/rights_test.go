@@ -120,7 +120,7 @@ func (s *stage) stop(worker *rig.Worker) {
 	if exit := worker.Wait(soon); exit.Code != 0 {
 		s.t.Errorf("the worker ended with %s", exit)
 	}
-	serving := worker.Output()[strings.Index(worker.Output(), `"msg":"serving"`):]
+	_, serving, _ := strings.Cut(worker.Output(), `"msg":"serving"`)
 	for _, text := range []string{"permission denied", "ermissions violation", "not heard"} {
 		if strings.Contains(strings.ToLower(serving), strings.ToLower(text)) {
 			s.t.Errorf("the worker wanted more than it may: %s", text)
