@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"slices"
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/attribute"
@@ -24,11 +23,12 @@ func deliveryOptions(kind string) []trace.SpanStartOption {
 // startDelivery begins the span of one delivery.
 func (e *Engine) startDelivery(ctx context.Context, d *delivery) (context.Context, trace.Span) {
 	header := headers(d.msg.Headers())
-	ctx, span := e.startRoot(ctx, d, spanDeliver, tracing{header}, append(slices.Clip(d.kind.spanOptions), e.peer.now().option))
+	ctx, span := e.startRoot(ctx, d, spanDeliver, tracing{header}, d.kind.spanOptions)
 	if !span.IsRecording() {
 		return ctx, span
 	}
 	d.labels.add([]attribute.KeyValue{attribute.String(attrKind, d.kind.name)})
+	span.SetAttributes(e.peer.now().attrs...)
 	span.SetAttributes(attribute.Int64(attrDelivered, int64(d.meta.NumDelivered)), attribute.Int(attrBodySize, len(d.msg.Data())))
 	if id := header.Get(headerMessageID); id != "" {
 		span.SetAttributes(attribute.String(attrMessageID, id))
@@ -79,7 +79,7 @@ func (e *Engine) startSettle(ctx context.Context, d *delivery, v verb) (context.
 		return ctx, noSpan
 	}
 	//nolint:spancheck // settle ends it
-	return e.tracer.Start(ctx, spanSettle, trace.WithSpanKind(trace.SpanKindClient), e.peer.now().option, trace.WithAttributes(d.labels.all([]attribute.KeyValue{
+	return e.tracer.Start(ctx, spanSettle, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(e.peer.now().attrs...), trace.WithAttributes(d.labels.all([]attribute.KeyValue{
 		attribute.String(attrVerb, v.String()), attribute.String(attrSystem, "nats"), attribute.String(attrDestination, d.msg.Subject()),
 		attribute.String(attrOperationType, "settle"), attribute.String(attrOperation, v.String())})...))
 }
@@ -88,18 +88,21 @@ func (e *Engine) startSettle(ctx context.Context, d *delivery, v verb) (context.
 //
 //nolint:spancheck // the caller ends it
 func startPublishing(ctx context.Context, to trace.TracerProvider, conn *nats.Conn, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
-	ctx, span := to.Tracer(scopeName).Start(ctx, spanPublish, trace.WithSpanKind(trace.SpanKindProducer), (&peer{conn: conn}).now().option,
+	ctx, span := to.Tracer(scopeName).Start(ctx, spanPublish, trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(attribute.String(attrSystem, "nats"), attribute.String(attrOperationType, "send"), attribute.String(attrOperation, "publish")))
-	span.SetAttributes(attrs...)
+	if span.IsRecording() {
+		span.SetAttributes(append(attrs, (&peer{conn: conn}).now().attrs...)...)
+	}
 	return ctx, span
 }
 
 // startPublish begins the span of an event or a follow-up job that leaves the outbox. Its parent is the attempt that emitted it.
 func (e *Engine) startPublish(ctx context.Context, row idemstore.OutboxRow) (context.Context, trace.Span) {
-	ctx, span := e.tracer.Start(ctx, spanPublish, trace.WithSpanKind(trace.SpanKindProducer), e.peer.now().option)
+	ctx, span := e.tracer.Start(ctx, spanPublish, trace.WithSpanKind(trace.SpanKindProducer))
 	if !span.IsRecording() {
 		return ctx, span
 	}
+	span.SetAttributes(e.peer.now().attrs...)
 	span.SetAttributes(attribute.String(attrSystem, "nats"), attribute.String(attrDestination, row.Subject),
 		attribute.String(attrOperationType, "send"), attribute.String(attrOperation, "publish"),
 		attribute.Int(attrBodySize, len(row.Payload)), attribute.String(attrKey, row.Key))

@@ -7,11 +7,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
 )
 
 // peer is what spans say of the server at the other end of a connection, and of the connection itself. It is worked out once
-// for each server that the connection meets, because a span must not cost more than a look at which one that is.
+// for each server that the connection meets. A span that nobody records asks for none of it.
 type peer struct {
 	conn  *nats.Conn // nil: there is none
 	known atomic.Pointer[met]
@@ -21,10 +20,10 @@ type peer struct {
 type met struct {
 	server string // its own id, which another process at the same address has not
 	client uint64 // the connection's number there
-	option trace.SpanStartOption
+	attrs  []attribute.KeyValue
 }
 
-var noPeer = &met{option: trace.WithAttributes()}
+var noPeer = &met{}
 
 // now is the server of this moment; noPeer if the connection is down.
 func (p *peer) now() *met {
@@ -38,7 +37,7 @@ func (p *peer) now() *met {
 	}
 	m := p.known.Load()
 	if m == nil || m.server != server || m.client != client {
-		m = &met{server, client, trace.WithAttributes(peerAttributes(p.conn.ConnectedUrl(), p.conn.Opts.Name, client)...)}
+		m = &met{server, client, peerAttributes(p.conn.ConnectedUrl(), p.conn.Opts.Name, client)}
 		p.known.Store(m)
 	}
 	return m
