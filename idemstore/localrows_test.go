@@ -2,6 +2,7 @@ package idemstore_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -139,9 +140,10 @@ func TestTransactionSettings(t *testing.T) {
 		{3 * time.Second, "local", "on", "1s"},
 		{time.Second, "remote_write", "on", "333ms"},
 		{30 * time.Millisecond, "remote_apply", "remote_apply", "10ms"},
-		{0, "on", "on", "1ms"},
+		{time.Millisecond, "on", "on", "1ms"},
+		{0, "local", "on", "1s"}, // claims nothing
 	} {
-		t.Run(c.durable, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s, lease of %s", c.durable, c.lease), func(t *testing.T) {
 			b.exec(t, `truncate public.seen`)
 			url := b.pool.Config().ConnString()
 			separator := "?"
@@ -150,7 +152,7 @@ func TestTransactionSettings(t *testing.T) {
 			}
 			pool := newPool(t, url+separator+"synchronous_commit="+c.durable+"&default_transaction_isolation=serializable&lock_timeout=1min")
 			odd := bench{idemstore.New(pool, c.lease), pool}
-			s := finished(odd.performing(t, c.durable))
+			s := finished(odd.performing(t, c.durable+c.lease.String()))
 			s.Writes = []idemstore.Statement{look}
 			odd.save(t, s)
 			got := query[string](t, b.pool, `select concat_ws(', ', isolation, durable, lock_timeout) from public.seen`)
