@@ -85,8 +85,6 @@ func (e *Engine) startSettle(ctx context.Context, d *delivery, v verb) (context.
 }
 
 // startPublishing begins the span of a publisher that has no engine.
-//
-//nolint:spancheck // the caller ends it
 func startPublishing(ctx context.Context, to trace.TracerProvider, conn *nats.Conn, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
 	ctx, span := to.Tracer(scopeName).Start(ctx, spanPublish, trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(attribute.String(attrSystem, "nats"), attribute.String(attrOperationType, "send"), attribute.String(attrOperation, "publish")))
