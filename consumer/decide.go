@@ -27,8 +27,8 @@ type claimFacts struct {
 	sending, unsure, firstSent                       bool
 }
 
-// decideClaim is the claim table. It is decided in the claim's own statement (idemstore, claimDecide), because
-// only there the row is locked; this is the same table in Go, and a test compares the two on every combination. A dry
+// decideClaim is the claim table. It is decided in the claim's own statements (idemstore: claimDecide, and
+// claimAnswer for most repeats of what is over), because only there the row is locked; this is the same table in Go, and a test compares the two on every combination. A dry
 // run of a recovery foresees by it.
 func decideClaim(f claimFacts) idemstore.Found {
 	switch {

@@ -14,9 +14,9 @@
 //
 // Services that embed the engine need little of this package, and that follows Semantic Versioning like package consumer:
 //
-// [Migrate] and [ErrSchema], for the tables; [ErrExecMode] and [ErrPrefixTaken], with which an engine refuses to run. A [Store], made by [New], to look with: [Store.CheckSchema], [Store.Find],
-// [Store.FindByID], [Store.List] with a [Filter], [Store.Events], [Store.Refusals] with a [RefusalFilter], and
-// [Store.FindRefusal]; [ErrNotFound].
+// [Migrate] and [ErrSchema], for the tables; [ErrExecMode] and [ErrPrefixTaken], with which an engine refuses to run. A
+// [Store], made by [New], to look with: [Store.CheckSchema], [Store.Find], [Store.FindByID], [Store.List] with a [Filter],
+// [Store.Events], [Store.Refusals] with a [RefusalFilter], and [Store.FindRefusal]; [ErrNotFound].
 //
 // What these answer, and what package consumer speaks of: [Task] with its [Fence], [Origin], [EventName], [Status] and
 // [Cause]; [Event]; [Refusal], [KeptRefusal], [Republished] and [Reason]; [StepResult] and [SetAside]; [ErrLost]. Structures

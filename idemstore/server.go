@@ -45,7 +45,7 @@ func (s *Store) Server(ctx context.Context) (out Server, err error) {
 	return found[0], nil
 }
 
-// HasTasks reports whether there ever was a job. It blocks for one round trip.
+// HasTasks reports whether there is any task, of whatever status. It blocks for one round trip.
 func (s *Store) HasTasks(ctx context.Context) (bool, error) {
 	found, err := query(ctx, s, pgx.RowTo[bool], hasTasks)
 	if err != nil {
