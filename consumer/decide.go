@@ -28,8 +28,8 @@ type claimFacts struct {
 }
 
 // decideClaim is the claim table. It is decided in the claim's own statements (idemstore: claimDecide, and
-// claimAnswer for most repeats of what is over), because only there the row is locked; this is the same table in Go, and a test compares the two on every combination. A dry
-// run of a recovery foresees by it.
+// claimAnswer for most repeats of what is over), because only there the row is locked; this is the same table in Go, and
+// a test compares the two on every combination. A dry run of a recovery foresees by it.
 func decideClaim(f claimFacts) idemstore.Found {
 	switch {
 	case !f.exists && !f.recovery:
