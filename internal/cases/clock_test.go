@@ -1,7 +1,6 @@
 package cases
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -73,12 +72,12 @@ func takesOver(t *testing.T, holder, other rig.WorkerOptions) {
 // clocksApart serves one stream by clocks that are twenty minutes apart. Each of the workers dies under load and is replaced
 // by one of its sort: the others take its tasks over, whatever time it was to it, and no age or due time is judged by it.
 func clocksApart(t *testing.T, binary string) {
-	const many = 240
+	const some = 30
 	s := newStage(t)
 	s.settings.Config.Lease, s.settings.Quiet = 2*time.Second, true
 	s.settings.Config.NoRecovery, s.settings.Config.RecoverEvery = false, time.Second
-	s.settings.Config.Policy.MaxAge = 5 * time.Minute // over, by the one clock; far off, by the other
-	s.faults(provider.Fault{DelayBefore: 100 * time.Millisecond})
+	s.settings.Config.Policy.MaxAge = 5 * time.Minute  // over, by the one clock; far off, by the other
+	s.faults(provider.Fault{DelayBefore: time.Second}) // at fifty a second, every worker has calls open when it is killed
 	crew := map[string]*rig.Worker{}
 	options := map[string]rig.WorkerOptions{"fair": {Name: "worker"}}
 	for name, shift := range wrongClocks {
@@ -87,14 +86,13 @@ func clocksApart(t *testing.T, binary string) {
 	for name, o := range options {
 		crew[name] = s.start(o)
 	}
-	for i := range many {
-		s.publish(charge(fmt.Sprint(i)))
-	}
+	end := s.publishSteadily()
 	for name, o := range options {
-		s.awaitEffects(s.allEffects() + many/8)
+		s.awaitEffects(s.allEffects() + some)
 		kill(crew[name])
 		crew[name] = s.start(o)
 	}
+	many := end()
 	s.awaitEffects(many)
 	s.allOnce(many)
 	for _, w := range crew {
