@@ -35,7 +35,9 @@ func TestD44ReplayOfAThousandMessages(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.settings.Config.Slots = 32
-	s.settings.Config.Policy.BackoffMin, s.settings.Config.Policy.BackoffMax = 200*time.Millisecond, 5*time.Second
+	// Three messages of each unknown task come back in the meantime, and before new ones: not so often that a slow machine
+	// does nothing else.
+	s.settings.Config.Policy.BackoffMin, s.settings.Config.Policy.BackoffMax = time.Second, 15*time.Second
 	s.settings.Config.Breaker = -1 // 200 lost answers in a row would pause the intake, which is another story
 	var m mixed
 	for i := range 1000 {
