@@ -160,7 +160,7 @@ func liveBench(w *os.File) func(bench.State) {
 func figuresOf(s bench.State) string {
 	texts := make([]string, len(s.Figures))
 	for i, v := range s.Figures {
-		texts[i] = fmt.Sprintf("%.4g %s", v, s.Units[i])
+		texts[i] = bench.Number(v) + " " + s.Units[i]
 	}
 	return strings.Join(texts, ", ")
 }

@@ -36,3 +36,12 @@ func TestMoreRoundsSayMore(t *testing.T) {
 		}
 	}
 }
+
+func TestNumber(t *testing.T) {
+	t.Parallel()
+	for v, want := range map[float64]string{0: "0.00", 1.234: "1.23", 99.99: "99.99", 100.4: "100", 10_734: "10734"} {
+		if got := Number(v); got != want {
+			t.Errorf("%v: %s, want %s", v, got, want)
+		}
+	}
+}

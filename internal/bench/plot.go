@@ -69,7 +69,7 @@ func (r *Report) plotGroup(out io.Writer, y int, table, unit string) int {
 // plotBar draws one figure; scale is pixels per unit.
 func plotBar(out io.Writer, y int, f Figure, scale float64) {
 	middle := y + plotRow/2
-	text := number(f.Median)
+	text := Number(f.Median)
 	if f.Ratio != nil {
 		text += fmt.Sprintf("  (× %.2f)", f.Ratio.Mean)
 	}

@@ -101,7 +101,7 @@ func (r *Report) Print(out io.Writer) error {
 		fmt.Fprintf(t, "\n%s\tmedian\tmin\tmax\tunit\t× first [95 %%]\tclaim\tperform\tsave\tack\t\n", table)
 		for _, f := range r.Figures {
 			if f.Table == table {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", f.Contestant, number(f.Median), number(f.Min), number(f.Max),
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", f.Contestant, Number(f.Median), Number(f.Min), Number(f.Max),
 					f.Unit, f.Ratio, f.Waits)
 			}
 		}
@@ -152,8 +152,8 @@ func (s *Shares) String() string {
 	return strings.Join(cells, "\t")
 }
 
-// number has as many digits as say something.
-func number(v float64) string {
+// Number has as many digits as say something.
+func Number(v float64) string {
 	if v < 100 {
 		return fmt.Sprintf("%.2f", v)
 	}
