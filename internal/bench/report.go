@@ -77,7 +77,7 @@ func (s *servers) report(ctx context.Context, o Options, runs []*series) (*Repor
 }
 
 func (f *Figure) addCosts(x, first *series, jobs int) {
-	if x.Table != tableJobs { // elsewhere a part of the work is not a job
+	if x.Table != tableJobs && x.Table != tableGrowth { // elsewhere a part of the work is not a job
 		return
 	}
 	f.Processor, f.PerJob = Compare(x.costs, first.costs), x.used.perJob(jobs)
