@@ -25,7 +25,7 @@ func TestD08PublishNotAnswered(t *testing.T) {
 		"again after the window": {window: 100 * time.Millisecond, want: consumer.PublishStored, copies: 2},
 		"under a fresh id":       {header: map[string][]string{"Nats-Msg-Id": {"fresh"}}, want: consumer.PublishStored, copies: 2},
 	}, func(t *testing.T, c again) {
-		s := newStage(t)
+		s := newCalmStage(t)
 		s.dedupWindow(c.window)
 		j := charge("1")
 		api, err := handlers.NewClient(handlers.ClientOptions{URL: s.settings.ProviderURL})

@@ -11,7 +11,7 @@ import (
 // The same key with another amount is a conflict: written down, termed, and nothing of it reaches the row.
 func TestD14OtherContentUnderTheSameKey(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newCalmStage(t)
 	s.serve(referenceKinds)
 	j := charge("1")
 	other := j
@@ -46,7 +46,7 @@ func TestD14OtherContentUnderTheSameKey(t *testing.T) {
 // The same content in other bytes is the same job.
 func TestD15SameContentInOtherBytes(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newCalmStage(t)
 	s.serve(referenceKinds)
 	j := job{chargeKind, "order_18452", `{"order_id":"18452","customer_id":"c_1","amount":1200,"currency":"EUR"}`}
 	s.publish(j)
@@ -74,7 +74,7 @@ func TestD15SameContentInOtherBytes(t *testing.T) {
 // Members that the kind calls volatile do not count; the order in an array does.
 func TestD15VolatileMembersAndArrays(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newCalmStage(t)
 	p := newPoker(t, "POST", "x")
 	s.serve(p.kinds)
 	j := poke("a")

@@ -27,7 +27,7 @@ func (s *stage) once(jobs ...job) {
 // A NUL in a job is data like any other; where it is no valid JSON the message is refused, once.
 func TestD16NULInTheJob(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newCalmStage(t)
 	s.serve(referenceKinds)
 	memo := job{chargeKind, "order_1", `{"order_id":"1","customer_id":"c_1","amount":1200,"currency":"EUR","memo":"x\u0000y"}`}
 	s.publish(memo,
@@ -52,7 +52,7 @@ func TestD16NULInTheJob(t *testing.T) {
 // A NUL in an answer does not keep its outcome from being stored.
 func TestD16NULInTheAnswer(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newCalmStage(t)
 	good, bad := charge("1"), charge("2")
 	s.faults(
 		provider.Fault{Key: good.key, Status: 200, StatusAt: provider.After, Body: []byte(`{"charge_id":"ch_1","note":"\u0000"}`)},
@@ -74,7 +74,7 @@ func TestD16NULInTheAnswer(t *testing.T) {
 // what it was.
 func TestD16NULInResultAndError(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newCalmStage(t)
 	p := newPoker(t, http.MethodPost, "x")
 	p.answer = func(name string, w http.ResponseWriter) bool {
 		if name == "refused" {

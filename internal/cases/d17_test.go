@@ -21,7 +21,7 @@ func randomText(length int) string {
 // There is one limit for keys, looked at before any SQL: whether the text would compress makes no difference.
 func TestD17KeyLimit(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newCalmStage(t)
 	rec := s.throughRecorder()
 	s.serve(referenceKinds)
 	const most = 512 - len("order_")

@@ -2,6 +2,7 @@ package cases
 
 import (
 	"testing"
+	"time"
 
 	"github.com/settlemq/settle/idemstore"
 	"github.com/settlemq/settle/internal/rig"
@@ -24,6 +25,7 @@ func TestD18CommitNotAnswered(t *testing.T) {
 		"claim not committed, so nothing": {claim, (*rig.PostgresProxy).CutBeforeCommit, 2},
 	}, func(t *testing.T, c c) {
 		s := newStage(t)
+		s.settings.Config.Lease = 5 * time.Second
 		database, broker := s.throughPostgres(), s.throughNATS()
 		shot := c.cut(database, rig.CommitCut{Containing: c.containing})
 		w := s.serve(referenceKinds)

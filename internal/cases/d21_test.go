@@ -19,7 +19,7 @@ func TestD21ColumnAddedUnderLoad(t *testing.T) {
 	t.Parallel()
 	const quarter = 60
 	s := newStage(t)
-	s.settings.Config.Slots = 16
+	s.settings.Config.Slots, s.settings.Config.Lease, s.settings.Config.AckWait = 16, 30*time.Second, 30*time.Second
 	s.faults(provider.Fault{DelayBefore: 20 * time.Millisecond})
 	w := s.serve(func(api *handlers.Client, o settings) []consumer.Definition {
 		return append(referenceKinds(api, o), handlers.Contact(handlers.ContactOptions{}))

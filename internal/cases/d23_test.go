@@ -18,7 +18,7 @@ import (
 func TestD23NoTransactionDuringTheCall(t *testing.T) {
 	t.Parallel()
 	const latency, jobs = 2 * time.Second, 20
-	s := newStage(t)
+	s := newCalmStage(t)
 	s.settings.Config.Slots = jobs
 	s.faults(provider.Fault{DelayBefore: latency})
 	waits := &poolWaits{}

@@ -20,7 +20,7 @@ func TestD27RedirectsAreNotFollowed(t *testing.T) {
 		_, _ = w.Write([]byte(`{"charge_id":"ch_false","status":"succeeded"}`))
 	}))
 	t.Cleanup(elsewhere.Close)
-	s := newStage(t)
+	s := newCalmStage(t)
 	s.settings.Config.Policy.MisconfiguredWait = time.Hour
 	s.settings.Config.Breaker = -1 // it would hold the others back after the first
 	jobs := map[int]job{301: charge("1"), 302: charge("2"), 303: charge("3"), 307: charge("4"), 308: charge("5")}
@@ -51,7 +51,7 @@ func TestD27RedirectsAreNotFollowed(t *testing.T) {
 // Once the address is right again the job goes through, under its key.
 func TestD27RedirectIsMended(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newCalmStage(t)
 	s.settings.Config.Policy.MisconfiguredWait = 200 * time.Millisecond
 	s.faults(provider.Fault{Redirect: "http://127.0.0.1:1/", Count: 1})
 	s.serve(referenceKinds)

@@ -38,7 +38,7 @@ func (s *stage) expire() {
 // A key whose task was archived long ago still stops a duplicate, and its message is acked.
 func TestD39DuplicateOfAnArchivedTask(t *testing.T) {
 	t.Parallel()
-	s, j := newStage(t), charge("1")
+	s, j := newCalmStage(t), charge("1")
 	w := s.startWorker()
 	s.publish(j)
 	s.holds(j)

@@ -20,7 +20,7 @@ func terminated(t *testing.T, j job, grace time.Duration) *stage {
 	if err := s.provider.SetFaults([]provider.Fault{{DelayAfter: time.Second}}); err != nil {
 		t.Fatal(err)
 	}
-	s.settings.Config.DrainTimeout = grace
+	s.settings.Config.DrainTimeout, s.settings.Config.Lease = grace, 5*time.Second
 	w := s.startWorker()
 	stopped := s.at(provider.AfterCommit, func(context.Context) { w.Signal(syscall.SIGTERM) })
 	s.publish(j)

@@ -62,6 +62,15 @@ func newStage(t *testing.T) *stage {
 	return newStageAt(t, url, js, 1)
 }
 
+// newCalmStage is newStage for tests in which nobody dies and all deliveries count: a pause of a slow machine neither ends a
+// lease nor brings a message back.
+func newCalmStage(t *testing.T) *stage {
+	t.Helper()
+	s := newStage(t)
+	s.settings.Config.Lease, s.settings.Config.AckWait = 5*time.Second, 5*time.Second
+	return s
+}
+
 // newStageAt is newStage with a broker that the test has, for streams with so many replicas.
 func newStageAt(t *testing.T, natsURL string, js jetstream.JetStream, replicas int) *stage {
 	t.Helper()

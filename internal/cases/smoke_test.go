@@ -5,7 +5,7 @@ import "testing"
 // Without any fault: one attempt, one request, one effect, nothing in the audit.
 func TestNothingBreaks(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newCalmStage(t)
 	jobs := []job{charge("1"), report(1)}
 	s.publish(jobs...)
 	w := s.startWorker()
