@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/urfave/cli/v3"
 
 	"github.com/settlemq/settle"
@@ -49,11 +52,11 @@ func migrate(ctx context.Context, cmd *cli.Command) error {
 	if _, err := fmt.Fprintf(cmd.Root().Writer, "database schema is at version %d\n", settle.SchemaVersion); err != nil || !cmd.Bool("streams") {
 		return err
 	}
-	return makeStreams(ctx, cmd)
+	return makeStreams(ctx, cmd, config)
 }
 
-// makeStreams makes what workers otherwise make when they start.
-func makeStreams(ctx context.Context, cmd *cli.Command) error {
+// makeStreams makes what workers otherwise make when they start, and says so where that hides a loss.
+func makeStreams(ctx context.Context, cmd *cli.Command, config *pgxpool.Config) error {
 	kinds, err := chosenKinds(cmd, func(handlerOptions) ([]consumer.Definition, error) { return definitions(handlerOptions{}) })
 	if err != nil {
 		return err
@@ -67,11 +70,34 @@ func makeStreams(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	err = consumer.EnsureConsumers(ctx, js, consumer.Config{AckWait: cmd.Duration("ack-wait"),
-		MaxAckPending: cmd.Int("max-ack-pending"), Replicas: cmd.Int("replicas"), Logger: newLog(cmd)}, kinds...)
+	log := newLog(cmd)
+	lost, err := jobsAreLost(ctx, js, config)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
+	err = consumer.EnsureConsumers(ctx, js, consumer.Config{AckWait: cmd.Duration("ack-wait"),
+		MaxAckPending: cmd.Int("max-ack-pending"), Replicas: cmd.Int("replicas"), Logger: log}, kinds...)
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	if lost {
+		log.WarnContext(ctx, "the stream JOBS was gone, though there are tasks, and is new now: jobs that had not begun are lost, "+
+			"and only their publishers know them. Let them publish again what they published since its last backup: repeats are free. "+
+			"Workers settle the tasks that had begun")
+	}
 	_, err = fmt.Fprintln(cmd.Root().Writer, "streams and consumers are there")
 	return err
+}
+
+// jobsAreLost reports whether there are tasks, and not the stream that their jobs came with.
+func jobsAreLost(ctx context.Context, js jetstream.JetStream, config *pgxpool.Config) (bool, error) {
+	if _, err := js.Stream(ctx, "JOBS"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, nil // another error is told by whoever makes the stream
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return false, err
+	}
+	defer pool.Close()
+	return idemstore.New(pool, 0).HasTasks(ctx)
 }

@@ -44,6 +44,33 @@ func TestMigrateMakesStreamsAndConsumers(t *testing.T) {
 	}
 }
 
+// A stream that was there before is not made again without a word: jobs that had not begun are gone with it.
+func TestMigrateSaysThatTheStreamWasLost(t *testing.T) {
+	t.Parallel()
+	broker, js := devtest.JetStream(t)
+	env := map[string]string{"DATABASE_URL": devtest.Database(t), "NATS_URL": broker}
+	says := func(want bool) {
+		t.Helper()
+		code, out, errOut := runSettle(t, env, nil, "migrate", "--streams")
+		if code != exitDone || strings.Contains(errOut, "JOBS was gone") != want {
+			t.Errorf("exit %d, %s%s; want it to speak of a lost stream: %t", code, out, errOut, want)
+		}
+	}
+	says(false) // a new installation
+	if err := js.DeleteStream(t.Context(), "JOBS"); err != nil {
+		t.Fatal(err)
+	}
+	says(false) // nothing was done yet
+	execute(t, env["DATABASE_URL"], `insert into settle.tasks (kind, key, status, token, sending, give_up_at, finished_at, payload,
+		payload_hash, hash_algorithm, result) values ('payment.charge', 'order_1', 'finished', gen_random_uuid(), false, now(), now(),
+		'{}', '\x00', 'test', '{"charge_id":"ch_1"}')`)
+	if err := js.DeleteStream(t.Context(), "JOBS"); err != nil {
+		t.Fatal(err)
+	}
+	says(true)
+	says(false) // it is there
+}
+
 func TestMigrateWithoutNATSLeavesItAlone(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"DATABASE_URL": devtest.Database(t), "NATS_URL": "nats://127.0.0.1:1"}
