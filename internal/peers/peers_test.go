@@ -60,14 +60,18 @@ func TestSettleIsNotFarBehindRiver(t *testing.T) {
 // The limits that the table names come from runs in which all was done.
 func TestTheLimitsAreMeasured(t *testing.T) {
 	names := []string{"transport", "batched", "arrays"}
-	run, err := measure(t.Context(), bench.Options{Jobs: 2000, Rounds: 1, Only: names, Live: func(bench.State) {}})
+	run, err := measure(t.Context(), bench.Options{Jobs: 10_000, Rounds: 1, Only: names, Live: func(bench.State) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		if r := run.of(name); r.Median <= 0 || r.Process <= 0 || len(r.Settings) == 0 || (r.Postgres > 10) == (name == "transport") {
+		if r := run.of(name); r.Median <= 0 || r.Process <= 0 || len(r.Settings) == 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
+	}
+	// The server has its own affairs meanwhile, and its time is counted in hundredths of a second.
+	if none, some := run.of("transport").Postgres, run.of("arrays").Postgres; none > some/2 {
+		t.Errorf("%.1f µs of Postgres per job without a statement, %.1f µs with statements", none, some)
 	}
 }
 
