@@ -107,6 +107,9 @@ returning h.n, 'final', t.last_trace, null::bigint,
 // whatever made the insert do nothing. A row that it does not answer for is locked by somebody.
 //
 // A recovery has no message: there is no content to compare, and a row that is final or parked is left as it is.
+//
+// Where a row was changed after the statement began, the server first makes the new one of what the row was then, checks
+// its constraints, and only then comes back with the one that is locked here: what a repeat leaves alone, it must not set.
 var claimDecide = `/* settle:claim-decide */
 with want as (
   select *
@@ -161,7 +164,9 @@ with want as (
     failures = t.failures + (d.takes and d.expired)::int,
     unsure = t.unsure or d.found = 'ask' or (d.found = 'spent' and (t.sending or t.status = 'unknown')),
     sending = case when d.takes then d.found = 'perform' and not d.local else t.sending end,
-    lease_until = case when d.found in ('ask', 'perform') then clock_timestamp() + d.lease * interval '1 microsecond' end,
+    lease_until = case when d.found in ('ask', 'perform') then clock_timestamp() + d.lease * interval '1 microsecond'
+                       when not d.takes then t.lease_until end,
+    finished_at = case when not d.takes then t.finished_at end,
     first_sent_at = case when d.found = 'perform' and not d.local
       then coalesce(t.first_sent_at, clock_timestamp()) else t.first_sent_at end,
     last_sent_by = case when d.takes and t.sending
@@ -173,7 +178,8 @@ with want as (
     last_trace = case when not d.takes then t.last_trace
                       when t.last_trace like '%-01' and d.trace like '%-00' then left(d.trace, -2) || '01' -- a story that is kept stays so
                       else d.trace end,
-    review_cause = case when d.found <> 'spent' then t.review_cause when d.too_old then 'age' else 'budget' end,
+    review_cause = case when not d.takes then t.review_cause
+                        when d.found = 'spent' then case when d.too_old then 'age' else 'budget' end end,
     updated_at = case when d.takes then clock_timestamp() else t.updated_at end
   from (select *, found in ('spent', 'ask', 'perform') as takes from decided) d
   where t.id = (d.task).id and (d.takes or d.found in ('final', 'parked') and not d.recovery)

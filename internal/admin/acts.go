@@ -106,7 +106,7 @@ type job func(context.Context) ending
 
 // run is an act that is under way.
 type run struct {
-	digest  []byte
+	asked   idemstore.Pressed
 	done    chan struct{} // closed when kept and err are there
 	kept    idemstore.Pressed
 	refused error // it was not begun
@@ -145,7 +145,7 @@ func (a *Acts) join(p idemstore.Pressed, do job, limit time.Duration) (*run, err
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch r := a.runs[p.ID]; {
-	case r != nil && bytes.Equal(r.digest, p.Digest):
+	case r != nil && bytes.Equal(r.asked.Digest, p.Digest):
 		return r, nil
 	case r != nil:
 		return nil, conflict(formUsed)
@@ -154,17 +154,21 @@ func (a *Acts) join(p idemstore.Pressed, do job, limit time.Duration) (*run, err
 	case len(a.runs) >= mostRuns:
 		return nil, unavailable(actsFull)
 	}
-	r := &run{digest: p.Digest, done: make(chan struct{})}
+	r := &run{asked: p, done: make(chan struct{})}
 	a.runs[p.ID] = r
 	a.working.Go(func() { a.run(r, p, do, limit) })
 	return r, nil
 }
 
-// running reports whether an act is under way here.
-func (a *Acts) running(id uuid.UUID) bool {
+// running finds an act that is under way here, be it written down or not.
+func (a *Acts) running(id uuid.UUID) (asked idemstore.Pressed, yes bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.runs[id] != nil
+	r, yes := a.runs[id]
+	if yes {
+		asked = r.asked
+	}
+	return asked, yes
 }
 
 // run does an act between the two lines about it.

@@ -298,6 +298,34 @@ func TestD44RecoverASet(t *testing.T) {
 	}
 }
 
+// The browser may ask before the act is written down: it is under way all the same.
+func TestAnActThatIsNotWrittenDownYet(t *testing.T) {
+	t.Parallel()
+	c := openCounter(t, func(a *admin.ActsConfig) { a.Patience = time.Millisecond })
+	task := c.job(1, isUnknown)
+	c.happened(1)
+	tx, err := c.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), `lock table settle.presses in exclusive mode`); err != nil { // nobody writes, all read
+		t.Fatal(err)
+	}
+	path := fmt.Sprintf("/tasks/%d/ask", task.TaskID)
+	r := c.as("ann", "operator", http.MethodPost, path, formType, c.form(path, "reason", "the customer called").Encode())
+	if says := c.notice(r.location); !strings.HasPrefix(says, "Still being done.") {
+		t.Errorf("%q", says)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.acts.Close(t.Context()) // waits for it
+	if says := c.notice(r.location); !strings.HasPrefix(says, "Done.") {
+		t.Errorf("%q", says)
+	}
+}
+
 // The provider is slow, and the browser does not wait: the act goes on, and the page says what it knows.
 func TestASlowProvider(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package admin
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"time"
@@ -218,8 +219,17 @@ func (s *screen) findPress(r *http.Request, text string) (came, error) {
 	if err != nil {
 		return came{}, notFound(noSuchThing)
 	}
-	running := s.Acts != nil && s.Acts.running(id) // before the row is read: whoever ends it writes first
+	var (
+		asked   idemstore.Pressed
+		running bool
+	)
+	if s.Acts != nil { // before the row is read: whoever ends it writes first
+		asked, running = s.Acts.running(id)
+	}
 	p, err := s.Store.FindPress(r.Context(), id)
+	if running && errors.Is(err, idemstore.ErrNotFound) { // whoever begins it is about to write
+		p, err = asked, nil
+	}
 	return s.came(p, running), err
 }
 
