@@ -86,7 +86,7 @@ func TestD35WorkerDiesHoldingTheGuard(t *testing.T) {
 			t.Parallel()
 			b := newCRM(t)
 			s := crmSettings{b.pool.Config().ConnString(), b.js.Conn().ConnectedUrl(), b.pay.server.URL, b.conf}
-			s.Config.Logger = nil
+			s.Config.Logger, s.Config.Lease = nil, 5*time.Second // time in which the next event finds its task held
 			text, err := json.Marshal(s)
 			if err != nil {
 				t.Fatal(err)

@@ -13,9 +13,9 @@ import (
 // the key makes one effect of both.
 func TestD29KeyGuardsAnEarlyResend(t *testing.T) {
 	t.Parallel()
-	s, j := newStage(t), charge("1")
-	s.settings.Timeout = 300 * time.Millisecond
-	s.faults(provider.Fault{Key: j.key, Count: 1, DelayBefore: 1500 * time.Millisecond, Hide: 3 * time.Second}, provider.Fault{Hide: 3 * time.Second})
+	s, j := newCalmStage(t), charge("1")
+	s.settings.Timeout = time.Second
+	s.faults(provider.Fault{Key: j.key, Count: 1, DelayBefore: 3 * time.Second, Hide: 8 * time.Second}, provider.Fault{Hide: 8 * time.Second})
 	s.serve(referenceKinds)
 	s.publish(j)
 	task := s.awaitStatus(j, idemstore.Finished)

@@ -33,7 +33,7 @@ func declined(order string) job {
 // waiting. (A retry of one task is an operator's act, which has tests of its own.)
 func TestD44ReplayOfAThousandMessages(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newCalmStage(t)
 	s.settings.Config.Slots = 32
 	// Three messages of each unknown task come back in the meantime, and before new ones: not so often that a slow machine
 	// does nothing else.
