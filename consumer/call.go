@@ -168,7 +168,8 @@ func (c *StartedCall) look(ctx context.Context) (out Answer[json.RawMessage], ov
 	case !t.Status.Final() && t.Status != idemstore.NeedsReview:
 		return out, false, nil
 	}
-	return Answer[json.RawMessage]{Status: t.Status, Result: t.Result, Replayed: c.dropped(), TaskID: t.TaskID, Key: c.key}, true, nil
+	another := c.dropped() || t.Origin.Sequence != c.Publication.Sequence // message brought the task
+	return Answer[json.RawMessage]{Status: t.Status, Result: t.Result, Replayed: another, TaskID: t.TaskID, Key: c.key}, true, nil
 }
 
 // answerIn reads a worker's answer.

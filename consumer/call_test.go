@@ -32,6 +32,25 @@ func TestCall(t *testing.T) {
 	}
 }
 
+// Where the table is faster than the worker's answer, it also tells who did the work: another message, not this one.
+func TestCallAnsweredByTheTableAlone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	stop := b.run()
+	if _, err := Call(t.Context(), nil, b.js, b.kind, orderJob("1")); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	own := map[string][]string{"Nats-Msg-Id": {"again"}} // so that the stream keeps it
+	c, err := StartCall(t.Context(), b.pool, b.js, b.kind, []byte(plainJob), own)
+	if err != nil || c.Publication.Outcome != PublishStored {
+		t.Fatalf("%s, %v", c.Publication.Outcome, err)
+	}
+	if a, err := c.Wait(t.Context()); err != nil || a.Status != idemstore.Finished || !a.Replayed {
+		t.Errorf("%+v (%v)", a, err)
+	}
+}
+
 // Without a database a repeat is answered by a worker: its message has an id of its own, so that the stream keeps it. With an
 // id that the stream has seen nobody answers, and that is said at once.
 func TestCallWithoutDatabase(t *testing.T) {
