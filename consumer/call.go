@@ -168,8 +168,8 @@ func (c *StartedCall) look(ctx context.Context) (out Answer[json.RawMessage], ov
 	case !t.Status.Final() && t.Status != idemstore.NeedsReview:
 		return out, false, nil
 	}
-	another := c.dropped() || t.Origin.Sequence != c.Publication.Sequence // message brought the task
-	return Answer[json.RawMessage]{Status: t.Status, Result: t.Result, Replayed: another, TaskID: t.TaskID, Key: c.key}, true, nil
+	byAnother := c.dropped() || t.Origin.Sequence != c.Publication.Sequence // message was the task brought
+	return Answer[json.RawMessage]{Status: t.Status, Result: t.Result, Replayed: byAnother, TaskID: t.TaskID, Key: c.key}, true, nil
 }
 
 // answerIn reads a worker's answer.

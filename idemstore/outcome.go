@@ -13,8 +13,8 @@ select t.id, t.status, coalesce(t.result, a.result), t.stream_sequence
 from settle.tasks t left join settle.tasks_archive a on a.task_id = t.id
 where t.kind = $1 and t.key = $2 and t.payload_hash = $3`
 
-// Outcome reads id, status, result and the place in the stream of the task of a key, for a caller that has no Store. It gives pgx.ErrNoRows where
-// there is none, or one with other content.
+// Outcome reads id, status and result of the task of a key, and the place in the stream of the message that brought it, for
+// a caller that has no Store. It gives pgx.ErrNoRows where there is none, or one with other content.
 func Outcome(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }, kind, key string, hash []byte) (t Task, err error) {
