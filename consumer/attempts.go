@@ -156,14 +156,14 @@ func (a *attempt) judgeCheck(ctx context.Context, err error) outcome {
 // perform runs the handler under the total deadline, with the gate open. keyUntil is the moment until which the
 // provider's key protects a resend; zero if the send does not rest on it.
 func (a *attempt) perform(ctx context.Context, keyUntil time.Time) settlement {
-	a.deadline = now().Add(a.kind.policy.Deadline)
+	began := now()
+	a.deadline = began.Add(a.kind.policy.Deadline)
 	g := newGate(*a.leaseEnd.Load(), a.deadline, a.kind.provider.AppliedNothing)
 	if !keyUntil.IsZero() {
 		g.limitKeyAge(keyUntil)
 	}
 	a.engine.opened(a, g)
 	before := a.answer.Load() // perhaps a look-up's
-	began := now()
 
 	result, err := a.call(withGate(a.paced(ctx), g), spanPerform, func(ctx context.Context, a *attempt) (any, error) {
 		result, err := a.kind.perform(ctx, a)

@@ -39,7 +39,7 @@ type Bridge struct {
 	kinds  map[string]string // by type
 
 	places                      chan struct{} // for messages under way
-	published, refused, skipped outcomeCount
+	published, refused, skipped *counter
 	meters                      *meters
 	unready                     atomic.Pointer[error] // why no events are taken; nil: they are
 
@@ -95,9 +95,10 @@ func NewBridge(pool *pgxpool.Pool, js jetstream.JetStream, c BridgeConfig) (*Bri
 	b := &Bridge{config: c, js: js, store: idemstore.New(pool, 0), log: textualLog(c.Logger).With("stream", c.Stream, "consumer", c.Durable),
 		kinds: map[string]string{}, places: make(chan struct{}, bridgeAhead), told: map[string]bool{}, meters: newMeters(c.MeterProvider)}
 	b.interrupted(errors.New("not running"))
-	b.published.counter = b.meters.counter(metricBridge, "published")
-	b.refused.counter = b.meters.counter(metricBridge, "refused")
-	b.skipped.counter = b.meters.counter(metricBridge, "unmapped")
+	b.published = b.meters.counter(metricBridge, "published")
+	b.refused = b.meters.counter(metricBridge, "refused")
+	b.skipped = b.meters.counter(metricBridge, "unmapped")
+	b.meters.count()
 	var errs []error
 	switch c.Stream {
 	case "":
@@ -121,18 +122,7 @@ func NewBridge(pool *pgxpool.Pool, js jetstream.JetStream, c BridgeConfig) (*Bri
 
 // Counts is what it has done so far. It may be called at any time.
 func (b *Bridge) Counts() BridgeCounts {
-	return BridgeCounts{Published: b.published.Load(), Refused: b.refused.Load(), Unmapped: b.skipped.Load()}
-}
-
-// outcomeCount is counted for Counts and as a metric.
-type outcomeCount struct {
-	atomic.Int64
-	counter counter
-}
-
-func (c *outcomeCount) one() {
-	c.Add(1)
-	c.counter.one()
+	return BridgeCounts{Published: b.published.n.Load(), Refused: b.refused.n.Load(), Unmapped: b.skipped.n.Load()}
 }
 
 // Ready returns nil while the bridge takes events: connected to the broker, with its stream, its consumer and JOBS found. The
@@ -165,7 +155,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 			b.rest(ctx)
 		}
 	}
-	b.log.InfoContext(ctx, "bridge stopped", "published", b.published.Load(), "refused", b.refused.Load(), "unmapped", b.skipped.Load())
+	did := b.Counts()
+	b.log.InfoContext(ctx, "bridge stopped", "published", did.Published, "refused", did.Refused, "unmapped", did.Unmapped)
 	return nil
 }
 
@@ -310,12 +301,12 @@ func (b *Bridge) tell(eventType string) {
 
 // finish settles an event once its job is confirmed, or it is kept.
 func (b *Bridge) finish(ctx context.Context, p transit) {
-	counter, err := &b.skipped, p.failed
+	counter, err := b.skipped, p.failed
 	switch {
 	case p.refusal != nil:
-		counter, err = &b.refused, b.keep(ctx, p)
+		counter, err = b.refused, b.keep(ctx, p)
 	case p.answer != nil:
-		counter = &b.published
+		counter = b.published
 		waiting, cancel := context.WithTimeout(ctx, relayConfirm)
 		err = confirmed(waiting, p.answer)
 		cancel()

@@ -80,8 +80,9 @@ func (a *attempt) save(ctx context.Context, s idemstore.Save) (out idemstore.Sav
 	if span.IsRecording() {
 		span.SetAttributes(append(idLabel(s.ExternalID), attribute.String(attrStatus, string(s.Status)))...)
 	}
-	limit := now().Add(saveTimeout)
-	defer a.kind.meters.save.since(now())
+	began := now()
+	limit := began.Add(saveTimeout)
+	defer a.kind.meters.save.since(began)
 	if out, err = a.engine.saves.do(ctx, s); err == nil {
 		return out, nil
 	}

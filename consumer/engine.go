@@ -105,6 +105,7 @@ func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definiti
 		e.kinds = append(e.kinds, k)
 		e.shared.kinds = append(e.shared.kinds, k.name)
 	}
+	e.meters.count()
 	if err := e.meters.err(); err != nil {
 		c.Logger.Warn("some metrics are not as they should be", "error", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -16,20 +17,21 @@ import (
 // All series are made when the engine is, with their labels: counting one allocates nothing, a counter is there, at zero,
 // before the first thing happens, and no value that comes from outside can become a label.
 
-// counter is one series of a counter. The zero value counts nothing.
+// counter is one series of a counter: the number itself, which the provider reads when somebody looks. Nil counts nothing.
 type counter struct {
-	instrument metric.Int64Counter
-	labels     []metric.AddOption
+	of     Metric
+	labels metric.ObserveOption
+	n      atomic.Int64
+}
+
+func (c *counter) one() {
+	if c != nil {
+		c.n.Add(1)
+	}
 }
 
 // Measurements get a context of their own: the SDK drops what comes with one that has ended, as drains bring them.
 var measuring = context.Background()
-
-func (c counter) one() {
-	if c.instrument != nil {
-		c.instrument.Add(measuring, 1, c.labels...)
-	}
-}
 
 // timer is one series of a histogram of seconds.
 type timer struct {
@@ -50,21 +52,22 @@ func (t timer) record(v float64) {
 type meters struct {
 	meter    metric.Meter
 	off      bool // nobody looks
-	refusals map[idemstore.Reason]counter
-	leases   counter // heartbeats that failed
-	acks     counter
+	counters []*counter
+	refusals map[idemstore.Reason]*counter
+	leases   *counter // heartbeats that failed
+	acks     *counter
 	watched  map[string]metric.Float64Observable // by name
 	failed   []error
 }
 
 // kindMeters are the series of one kind.
 type kindMeters struct {
-	outcomes   map[idemstore.Status]counter
-	attempts   map[idemstore.Found]counter
-	verdicts   map[Verdict]counter
-	duplicates counter
-	replays    counter
-	leasesLost counter
+	outcomes   map[idemstore.Status]*counter
+	attempts   map[idemstore.Found]*counter
+	verdicts   map[Verdict]*counter
+	duplicates *counter
+	replays    *counter
+	leasesLost *counter
 
 	claim, perform, save, ack, through timer
 }
@@ -109,7 +112,7 @@ func (m *kindMeters) lookedUp(v Verdict) { m.verdicts[v].one() }
 // newMeters makes what an engine counts for all of its kinds.
 func newMeters(p metric.MeterProvider) *meters {
 	_, off := p.(noop.MeterProvider)
-	m := &meters{meter: p.Meter(scopeName), off: off, refusals: map[idemstore.Reason]counter{}, watched: map[string]metric.Float64Observable{}}
+	m := &meters{meter: p.Meter(scopeName), off: off, refusals: map[idemstore.Reason]*counter{}, watched: map[string]metric.Float64Observable{}}
 	for _, r := range []idemstore.Reason{idemstore.Malformed, idemstore.TooLarge, idemstore.BadKey, idemstore.UnknownKind,
 		idemstore.Conflict, idemstore.Unsendable} {
 		m.refusals[r] = m.counter(metricRefusals, string(r))
@@ -134,13 +137,13 @@ func (m *meters) watch(wanted func(Metric) bool) {
 
 func (m *meters) ofKind(kind string) *kindMeters {
 	k := &kindMeters{
-		outcomes: map[idemstore.Status]counter{idemstore.Started: m.counter(metricJobs, kind, "given_back")},
-		attempts: map[idemstore.Found]counter{
+		outcomes: map[idemstore.Status]*counter{idemstore.Started: m.counter(metricJobs, kind, "given_back")},
+		attempts: map[idemstore.Found]*counter{
 			idemstore.Inserted: m.counter(metricAttempts, kind, "first"),
 			idemstore.Perform:  m.counter(metricAttempts, kind, "again"),
 			idemstore.Ask:      m.counter(metricAttempts, kind, "ask"),
 		},
-		verdicts:   map[Verdict]counter{},
+		verdicts:   map[Verdict]*counter{},
 		duplicates: m.counter(metricDuplicates, kind),
 		replays:    m.counter(metricReplays, kind),
 		leasesLost: m.counter(metricLost, kind),
@@ -168,12 +171,33 @@ var (
 )
 
 // counter makes a series; the values are in the order of the metric's labels.
-func (m *meters) counter(d Metric, values ...string) counter {
-	i, err := m.meter.Int64Counter(d.Name, metric.WithDescription(d.Help), metric.WithUnit(d.Unit))
-	m.note(err)
-	c := counter{i, []metric.AddOption{metric.WithAttributeSet(d.attributes(values))}}
-	c.instrument.Add(measuring, 0, c.labels...)
+func (m *meters) counter(d Metric, values ...string) *counter {
+	c := &counter{of: d, labels: metric.WithAttributeSet(d.attributes(values))}
+	m.counters = append(m.counters, c)
 	return c
+}
+
+// count lets the provider read all counters that were made, for as long as there is a provider: what was counted is to be seen
+// after the drain too.
+func (m *meters) count() {
+	instruments := map[string]metric.Int64ObservableCounter{}
+	var all []metric.Observable
+	for _, c := range m.counters {
+		if _, made := instruments[c.of.Name]; !made {
+			i, err := m.meter.Int64ObservableCounter(c.of.Name, metric.WithDescription(c.of.Help), metric.WithUnit(c.of.Unit))
+			m.note(err)
+			instruments[c.of.Name] = i
+			all = append(all, i)
+		}
+	}
+	counters := m.counters
+	_, err := m.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		for _, c := range counters {
+			o.ObserveInt64(instruments[c.of.Name], c.n.Load(), c.labels)
+		}
+		return nil
+	}, all...)
+	m.note(err)
 }
 
 func (m *meters) timer(d Metric, bounds []float64, values ...string) timer {

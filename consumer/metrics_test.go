@@ -208,6 +208,22 @@ func TestEverySeriesIsDeclared(t *testing.T) {
 	}
 }
 
+// What was counted is still there once an engine has stopped, and engines of one process add up.
+func TestCountsOutliveTheirEngine(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	m := b.measured()
+	for i := range 2 {
+		stop := b.run()
+		b.publish(fmt.Sprintf(`{"order": %d}`, i))
+		b.awaitStatus(fmt.Sprintf("pay_%d", i), idemstore.Finished)
+		stop()
+		if wrong := m.differ(map[string]float64{"settle_jobs_total{kind=test.pay,outcome=finished}": float64(i + 1)}); wrong != nil {
+			t.Error(wrong)
+		}
+	}
+}
+
 func TestCountingAllocatesNothing(t *testing.T) {
 	b := &bench{t: t}
 	b.measured()
