@@ -139,7 +139,7 @@ func TestABadJobOfAGroupFailsAlone(t *testing.T) {
 			if task := g.awaitStatus("pay_b", c.status); task.Attempt != 1 {
 				t.Errorf("attempt %d", task.Attempt)
 			}
-			g.finished() // b has left no note
+			g.finished("lane1", "lane2")
 			if notes := g.notes(); notes != "pay_a 1, pay_c 1, pay_lane1 1, pay_lane2 1" {
 				t.Errorf("notes: %s", notes)
 			}

@@ -25,7 +25,7 @@ func TestD22OnlySQLIsRetried(t *testing.T) {
 		for place, c := range places {
 			t.Run(place+" "+state, func(t *testing.T) {
 				t.Parallel()
-				s := newStage(t)
+				s := newCalmStage(t)
 				s.raiseOnce(c.trigger, state)
 				s.faults(c.faults...)
 				worker := s.serve(referenceKinds)

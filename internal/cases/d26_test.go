@@ -16,7 +16,7 @@ func TestD26NoHiddenRepeat(t *testing.T) {
 		"POST with a body of one byte": {http.MethodPost, "x"},
 		"DELETE without a body":        {http.MethodDelete, ""},
 	}, func(t *testing.T, c struct{ method, body string }) {
-		s := newStage(t)
+		s := newCalmStage(t)
 		s.settings.Config.Slots = 1
 		p := newPoker(t, c.method, c.body)
 		p.answer = func(name string, w http.ResponseWriter) bool {
@@ -52,7 +52,7 @@ func TestD26NoHiddenRepeat(t *testing.T) {
 // The same for a charge, at a provider that ignores keys and would charge twice.
 func TestD26ChargeIsNotRepeated(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newCalmStage(t)
 	s.settings.Config.Slots = 1
 	warm, j := charge("1"), charge("2")
 	s.faults(provider.Fault{Key: j.key, IgnoreKeys: true, Close: provider.After})

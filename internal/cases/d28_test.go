@@ -18,7 +18,7 @@ func TestD28TimeoutThenAnotherProcess(t *testing.T) {
 		"plain key":   charge("18452"),
 		"derived key": {chargeKind, "order_Größe/ 7", `{"order_id":"Größe/ 7","customer_id":"c_1","amount":1200,"currency":"EUR"}`},
 	}, func(t *testing.T, j job) {
-		s := newStage(t)
+		s := newCalmStage(t)
 		rec := s.throughRecorder()
 		s.settings.Timeout = time.Second
 		// The first request takes effect after 2 s. Look-ups do not find it for a while, so that the key is put to use.

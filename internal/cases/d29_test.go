@@ -56,7 +56,7 @@ func TestD29NotFoundWithoutKeys(t *testing.T) {
 		w, e    int
 		lookups int
 	}) {
-		s, j := newStage(t), charge("1")
+		s, j := newCalmStage(t), charge("1")
 		s.settings.Provider.Unkeyed, s.settings.Provider.ResendUnkeyed, s.settings.Provider.AbsentAfter = true, c.permit, time.Second
 		s.faults(c.fault, provider.Fault{IgnoreKeys: true})
 		s.serve(referenceKinds)

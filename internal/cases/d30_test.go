@@ -17,7 +17,7 @@ type answered struct {
 // finished with one effect and no more requests than attempts that sent.
 func becomeUnknown(t *testing.T, cases map[string]answered) {
 	t.Helper()
-	s := newStage(t)
+	s := newCalmStage(t)
 	jobs, faults := map[string]job{}, []provider.Fault{}
 	for name, c := range cases {
 		j := charge(name)

@@ -25,7 +25,7 @@ func TestD31Conflicts(t *testing.T) {
 // "Still running" is no failure, however often it is said: the same key is sent again until it is not.
 func TestD31InProgressForLong(t *testing.T) {
 	t.Parallel()
-	s, j := newStage(t), charge("1")
+	s, j := newCalmStage(t), charge("1")
 	s.settings.Config.Policy.MaxFailures = 2
 	rec := s.throughRecorder()
 	const busy = 5
@@ -44,7 +44,7 @@ func TestD31InProgressForLong(t *testing.T) {
 // Where the profile says that a 409 means "exists", the id in it is asked about, also if look-ups by key are blind.
 func TestD31ExistsByProfile(t *testing.T) {
 	t.Parallel()
-	s, j := newStage(t), charge("1")
+	s, j := newCalmStage(t), charge("1")
 	s.settings.Provider.Status409 = consumer.MeansExists
 	s.faults(provider.Fault{Status: 409, StatusAt: provider.After, Hide: time.Hour})
 	s.serve(referenceKinds)
@@ -62,7 +62,7 @@ func TestD31ExistsByProfile(t *testing.T) {
 // "Already processed", and nobody knows what: no outcome is made up, and a person is asked in the end.
 func TestD31ProcessedAndNowhereFound(t *testing.T) {
 	t.Parallel()
-	s, j := newStage(t), charge("1")
+	s, j := newCalmStage(t), charge("1")
 	s.settings.Config.Policy.MaxFailures = 3
 	s.faults(provider.Fault{Status: 409, Body: []byte(`{"error":"already_processed"}`)})
 	s.serve(referenceKinds)
@@ -94,7 +94,7 @@ func TestD31OtherContentUnderTheKey(t *testing.T) {
 		means   consumer.Meaning
 		refused bool
 	}) {
-		s, j := newStage(t), charge("1")
+		s, j := newCalmStage(t), charge("1")
 		s.settings.Provider.Status422 = c.means
 		s.askProvider("/charges", j.key, `{"order_id":"1","customer_id":"c_1","amount":999,"currency":"EUR"}`)
 		s.faults(c.faults...)
@@ -134,7 +134,7 @@ func TestStoredServerError(t *testing.T) {
 		status idemstore.Status
 		w, e   int
 	}) {
-		s, j := newStage(t), charge("1")
+		s, j := newCalmStage(t), charge("1")
 		s.settings.Provider.AbsentAfter = 2 * time.Second
 		s.faults(provider.Fault{Status: 500, StatusAt: c.at, Stored: true, Count: 1})
 		s.serve(referenceKinds)

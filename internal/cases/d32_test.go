@@ -45,7 +45,7 @@ func (s *stage) reasons(task idemstore.Task, text string) (n int) {
 func TestD32RetryAfter(t *testing.T) {
 	t.Parallel()
 	const backoff, limit = time.Second, 3 * time.Second
-	s := newStage(t)
+	s := newCalmStage(t)
 	s.settings.Config.Slots = 1
 	s.settings.Config.Policy.BackoffMin, s.settings.Config.Policy.BackoffMax = backoff, 5*time.Second
 	s.settings.Config.Policy.RetryAfterMax = limit

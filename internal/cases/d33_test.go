@@ -13,8 +13,8 @@ import (
 // right after it leaves nothing for its successor to create.
 func TestD33AcceptedThenReady(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
-	s.faults(provider.Fault{Pending: 3 * time.Second})
+	s := newCalmStage(t)
+	s.faults(provider.Fault{Pending: 8 * time.Second})
 	saved := rig.Point{Span: "settle.save", Edge: rig.End, Action: rig.Kill}
 	first := s.startWorker(saved)
 	j := report(1)
@@ -79,7 +79,7 @@ func TestD33KilledBeforeTheIDIsStored(t *testing.T) {
 // What was accepted can still end in an error. The id stays on the row.
 func TestD33AcceptedThenFailed(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newCalmStage(t)
 	s.faults(provider.Fault{Pending: 500 * time.Millisecond, PendingFails: true})
 	s.serve(referenceKinds)
 	j := report(1)

@@ -15,7 +15,7 @@ import (
 func TestD40ProviderForgetsTheKey(t *testing.T) {
 	t.Parallel()
 	const remembers = 4 * time.Second
-	s, j := newStage(t), charge("1")
+	s, j := newCalmStage(t), charge("1")
 	s.settings.Config.Policy.Deadline, s.settings.Config.Policy.MaxAge = time.Second, 2*remembers
 	// The start refuses nothing here: less its margin for what is under way, the profile allows two seconds.
 	s.settings.Provider.KeyLifetime = remembers/2 + 11*time.Second

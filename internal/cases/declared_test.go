@@ -108,7 +108,7 @@ var inWords = strings.NewReplacer("answer has a status that is not known", "no r
 // comesTo runs one job, against its provider's will, to its end.
 func comesTo(t *testing.T, program string, faults []provider.Fault) ending {
 	t.Helper()
-	s, j := newStage(t), report(42)
+	s, j := newCalmStage(t), report(42)
 	s.name = program
 	s.settings.Config.Policy.MisconfiguredWait = 100 * time.Millisecond
 	s.settings.Config.Breaker = -1

@@ -11,7 +11,7 @@ import (
 // A handler that panics costs its own job an attempt, and nobody else anything.
 func TestD41Panics(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newCalmStage(t)
 	s.settings.Config.Policy.MaxFailures = 3
 	before := []job{chargeFor("11", "c_panic"), chargeFor("12", "c_panic_nil")}
 	after := []job{chargeFor("21", "c_panic_after"), chargeFor("22", "c_panic_decoding")}

@@ -38,7 +38,7 @@ func (s *stage) kept() (out []refusal) {
 // its bytes, and termed on its first delivery; nothing of them reaches the provider or the tasks.
 func refused(t *testing.T, reason string, bodies ...string) {
 	t.Helper()
-	s, good := newStage(t), charge("good")
+	s, good := newCalmStage(t), charge("good")
 	proxy := s.throughNATS()
 	var want []refusal
 	for _, body := range bodies {
@@ -93,7 +93,7 @@ func TestD13NoUsableKey(t *testing.T) {
 // Numbers are texts: no digit of a key or an amount is lost, and none is written another way.
 func TestD12ExactNumbers(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newCalmStage(t)
 	var jobs []job
 	for _, id := range []string{"9007199254740992", "9007199254740993", "21000000"} {
 		jobs = append(jobs, job{chargeKind, "order_" + id, fmt.Sprintf(`{"order_id":%s,"customer_id":"c_1","amount":5,"currency":"EUR"}`, id)})

@@ -16,7 +16,7 @@ import (
 func TestProviderIsDownForAWhile(t *testing.T) {
 	t.Parallel()
 	const jobs, interval = 120, 300 * time.Millisecond
-	s := newStage(t)
+	s := newCalmStage(t)
 	s.settings.Config.Policy.BackoffMin, s.settings.Config.Policy.BackoffMax = interval, 2*interval
 	s.faults(provider.Fault{Method: "*", Status: 503})
 	for i := range jobs {

@@ -43,7 +43,7 @@ func (s *stage) guarded(token string) (turnedAway *atomic.Int32) {
 // it costs a failure, and the one request that is let in makes the one effect.
 func TestTokenRotatesBetweenAttempts(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newCalmStage(t)
 	s.settings.Config.Policy.MisconfiguredWait = 200 * time.Millisecond
 	turnedAway := s.guarded("new")
 	var asked atomic.Int32
