@@ -65,7 +65,7 @@ func TestD19ReadOnlyBeforeTheClaim(t *testing.T) {
 func TestD19ReadOnlyBeforeTheResult(t *testing.T) {
 	t.Parallel()
 	other := newStage(t) // the provider's database stays as it is
-	s := newStage(t)
+	s := newCalmStage(t)
 	s.settings.ProviderURL = other.settings.ProviderURL
 	w := s.serve(referenceKinds)
 	j := report(1)

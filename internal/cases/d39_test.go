@@ -62,7 +62,7 @@ func TestD39DuplicateOfAnArchivedTask(t *testing.T) {
 func TestD22ArchiveBesideBusyWorkers(t *testing.T) {
 	t.Parallel()
 	const keys = 60
-	s := newStage(t)
+	s := newCalmStage(t)
 	s.settings.Config.Policy.Retention, s.settings.Config.Slots = time.Millisecond, 16
 	workers := []*rig.Worker{s.startWorker(), s.startWorker()}
 	var jobs []job

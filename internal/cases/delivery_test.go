@@ -15,7 +15,7 @@ import (
 // The ack is lost after the commit: the redelivery is answered from the row, and acked.
 func TestD01AckLostAfterTheCommit(t *testing.T) {
 	t.Parallel()
-	s, j := newStage(t), charge("1")
+	s, j := newCalmStage(t), charge("1")
 	proxy := s.throughNATS()
 	w := s.startWorker()
 	lost := proxy.CutBefore(rig.PublicationCut{})

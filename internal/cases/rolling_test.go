@@ -22,7 +22,7 @@ const addThings = `
 func TestRollingDeploy(t *testing.T) {
 	t.Parallel()
 	const many = 160
-	s := newStage(t)
+	s := newCalmStage(t)
 	s.settings.Quiet = true
 	s.recovering()
 	jobs := reports(many)
