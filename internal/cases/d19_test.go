@@ -95,7 +95,7 @@ func TestD19ReadOnlyBeforeTheResult(t *testing.T) {
 func TestD19LeaseEndsWhileReadOnly(t *testing.T) {
 	t.Parallel()
 	other := newStage(t)
-	s := newStage(t)
+	s := newCalmStage(t) // the first worker has to come to its save within its lease
 	s.settings.ProviderURL = other.settings.ProviderURL
 	database := s.throughPostgres()
 	first := s.startWorker()
