@@ -389,6 +389,17 @@ func TestAlertSources(t *testing.T) {
 		b.awaitMany(10)
 		b.told(p, "misconfigured test")
 	})
+	t.Run("what cannot be published", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		p := b.calling()
+		b.emitted("nobody.listens")
+		b.run()
+		b.told(p, "unsendable")
+		if a := b.alertOf("unsendable"); a.Count != 1 || a.TaskID == 0 || !strings.Contains(a.Text, "nobody.listens") {
+			t.Errorf("alert %+v", a)
+		}
+	})
 	t.Run("stuck tasks", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t)

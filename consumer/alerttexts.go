@@ -68,6 +68,12 @@ func givenUpAlert(kind string, n int, inAll bool) idemstore.Raising {
 		Text: fmt.Sprintf("The broker gave up on messages of %s. Workers take them up all the same, but late. Set MaxDeliver of its consumer to -1; see settle drift", kind)}
 }
 
+// unsendableAlert is for what was committed and cannot be published: whoever waits for it waits in vain.
+func unsendableAlert(row idemstore.OutboxRow) idemstore.Raising {
+	return idemstore.Raising{Cause: "unsendable", Kind: row.TaskKind, TaskID: row.TaskID, Count: 1, Text: "Committed events or follow-up jobs, such as one for " +
+		bounded(row.Subject, maxCause) + ", cannot be published. They are kept whole. See settle refusals list --reason outbox"}
+}
+
 func terminatedAlert(kind string) idemstore.Raising {
 	return idemstore.Raising{Cause: "terminated " + kind, Kind: kind, Count: 1,
 		Text: fmt.Sprintf("Somebody who is no worker terminated messages of %s. They are gone from the stream, and so is the job, unless a worker had begun it", kind)}

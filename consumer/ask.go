@@ -110,7 +110,7 @@ func (a *attempt) resend(ctx context.Context, d decision, asked askFacts) settle
 	case done:
 		return a.conclude(ctx, outcomeDone, conclusion{result: result, source: Checked})
 	case err != nil:
-		return a.conclude(ctx, a.judgeCheck(ctx, err), conclusion{err: err, after: askedFor(err)})
+		return a.conclude(ctx, a.judgeCheck(ctx, err), conclusion{err: err, after: askedFor(err), source: Checked})
 	}
 	if why := a.heldBack(ctx, true); why != "" {
 		return a.commit(ctx, decideHeld(why), conclusion{source: LookedUp, verdict: asked.verdict.String()})
@@ -139,7 +139,7 @@ func (a *attempt) arm(ctx context.Context, d decision) (keyUntil time.Time, err 
 	before := now()
 	armed, err := a.engine.store.Arm(ctx, idemstore.Arm{
 		Fence: a.task.Fence, Lease: a.engine.config.Lease, Keyed: usable > 0, KeyLifetime: usable,
-		Provider: p.Identity, Permitted: p.Unkeyed && p.ResendUnkeyed, Reason: d.why, Actor: a.by.actor,
+		Provider: p.Identity, ByKey: d.byKey, Permitted: p.Unkeyed && p.ResendUnkeyed, Reason: d.why, Actor: a.by.actor,
 	})
 	if err != nil {
 		return keyUntil, err

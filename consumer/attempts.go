@@ -123,7 +123,7 @@ func (a *attempt) performChecked(ctx context.Context) settlement {
 	case done:
 		return a.conclude(ctx, outcomeDone, conclusion{result: result, source: Checked})
 	case err != nil:
-		return a.conclude(ctx, a.judgeCheck(ctx, err), conclusion{err: err, after: askedFor(err)})
+		return a.conclude(ctx, a.judgeCheck(ctx, err), conclusion{err: err, after: askedFor(err), source: Checked})
 	}
 	if why := a.heldBack(ctx, true); why != "" {
 		return a.holdBack(ctx, why)

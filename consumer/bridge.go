@@ -34,9 +34,12 @@ import (
 type Bridge struct {
 	config BridgeConfig
 	js     jetstream.JetStream
-	store  *idemstore.Store
-	log    *slog.Logger
-	kinds  map[string]string // by type
+	// publisher has the caller's connection and limits of its own, as the relay's: a confirmation that never comes is
+	// forgotten in time.
+	publisher jetstream.JetStream
+	store     *idemstore.Store
+	log       *slog.Logger
+	kinds     map[string]string // by type
 
 	places                      chan struct{} // for messages under way
 	published, refused, skipped *counter
@@ -117,7 +120,12 @@ func NewBridge(pool *pgxpool.Pool, js jetstream.JetStream, c BridgeConfig) (*Bri
 		}
 		b.kinds[eventType] = d.name
 	}
-	return b, errors.Join(errs...)
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	var err error
+	b.publisher, err = newPublisher(js)
+	return b, err
 }
 
 // Counts is what it has done so far. It may be called at any time.
@@ -143,6 +151,7 @@ func (b *Bridge) interrupted(why error) { b.unready.Store(&why) }
 // the stream, and for JOBS, where they are missing, now and later. It returns nil at the end of ctx, and an error only for a
 // consumer that exists with settings under which events would be lost or foreign. Run may be called once.
 func (b *Bridge) Run(ctx context.Context) error {
+	defer b.publisher.CleanupPublisher()
 	for ctx.Err() == nil {
 		err := b.serve(ctx)
 		b.interrupted(cmp.Or(err, errors.New("stopped")))
@@ -277,7 +286,7 @@ func (b *Bridge) begin(msg jetstream.Msg, keep bool) transit {
 	kind, known := b.kinds[e.attributes["type"]]
 	switch {
 	case known:
-		p.answer, p.failed = b.js.PublishMsgAsync(e.forward(kind, msg.Headers()))
+		p.answer, p.failed = b.publisher.PublishMsgAsync(e.forward(kind, msg.Headers()))
 	case keep:
 		p.refusal = &idemstore.Refusal{Reason: idemstore.UnknownKind, Detail: "CloudEvent: no kind is mapped to its type"}
 	default:

@@ -276,6 +276,38 @@ func TestBridgeWithoutTheConfirmation(t *testing.T) {
 	s.paidOnce("1")
 }
 
+// A confirmation that never comes is forgotten in time, whatever the caller's connection allows: else the bridge would stand
+// still for ever once enough of them were lost.
+func TestBridgeForgetsConfirmationsThatNeverCome(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, jetstream.LimitsPolicy).quick()
+	deaf := s.stream().CachedInfo().Config
+	deaf.NoAck = true
+	if _, err := s.js.UpdateStream(t.Context(), deaf); err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(s.js.Conn(), jetstream.WithPublishAsyncMaxPending(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := s.bridge(js)
+	s.place("1", placed, `{"order":"1"}`)
+	s.place("2", placed, `{"order":"2"}`)
+	if !eventually(t, 20*time.Second, func() bool { return s.redelivered() }) {
+		t.Fatal("no event came again")
+	}
+	deaf.NoAck = false
+	if _, err := s.js.UpdateStream(t.Context(), deaf); err != nil {
+		t.Fatal(err)
+	}
+	s.run()
+	s.awaitBridged()
+	s.paidOnce("1", "2")
+	if !eventually(t, 20*time.Second, func() bool { return b.publisher.PublishAsyncPending() == 0 }) {
+		t.Errorf("%d publishes still wait for a confirmation", b.publisher.PublishAsyncPending())
+	}
+}
+
 // Nothing is acked that JOBS did not take. Once it does, the event comes again.
 func TestBridgeBeforeAFullStream(t *testing.T) {
 	t.Parallel()

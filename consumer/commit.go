@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -173,7 +172,7 @@ func (a *attempt) addResult(s *idemstore.Save, c conclusion) (err error) {
 	if err != nil {
 		return fmt.Errorf("take external id: %w", err)
 	}
-	raw, err := json.Marshal(c.result)
+	raw, err := encoded(c.result)
 	if err != nil {
 		return fmt.Errorf("encode result: %w", err)
 	}
@@ -202,6 +201,9 @@ func (a *attempt) addWrites(s *idemstore.Save, c conclusion) error {
 	w := &Writes{}
 	f := final{job: a.job, result: c.result, key: a.task.Key, taskID: a.task.TaskID, attempt: a.task.Attempt,
 		externalID: s.ExternalID, source: c.source}
+	if f.result == nil { // Check refused: there is none, not even that of a refusal
+		f.result = a.kind.results.none()
+	}
 	if s.Status == idemstore.Failed {
 		f.refused = or(errorText(c.err), "refused by the provider")
 	}
@@ -215,7 +217,7 @@ func (a *attempt) addWrites(s *idemstore.Save, c conclusion) error {
 		if err := checkOutgoing(x.subject); err != nil {
 			return fmt.Errorf("emit: %w", err)
 		}
-		payload, err := json.Marshal(x.payload)
+		payload, err := encoded(x.payload)
 		if err != nil {
 			return fmt.Errorf("encode event %s: %w", x.subject, err)
 		}

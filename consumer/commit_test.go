@@ -6,10 +6,46 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/settlemq/settle/idemstore"
 )
+
+// panicking is a handler's own type that cannot be written down.
+type panicking struct{}
+
+func (panicking) MarshalJSON() ([]byte, error)    { panic("boom") }
+func (panicking) TextValue() (pgtype.Text, error) { panic("boom") }
+
+// brokenResult is a result whose JSON panics.
+type brokenResult struct{ ID string }
+
+func (brokenResult) MarshalJSON() ([]byte, error) { panic("boom") }
+
+// D-41: a result that panics while it is written down is one kind's trouble, and no end of the process.
+func TestResultWhoseJSONPanics(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	broken := Kind[payJob, brokenResult]{Name: "test.broken", Contract: b.kind.Contract, Key: b.kind.Key, Provider: Provider{Identity: "broken"},
+		ExternalID: func(r brokenResult) string { return r.ID },
+		Perform:    func(context.Context, *Attempt[payJob]) (brokenResult, error) { return brokenResult{"x_1"}, nil },
+	}
+	b.runEngine(b.engine(b.kind, broken))
+	if _, err := b.js.Publish(t.Context(), "jobs.test.broken", []byte(plainJob)); err != nil {
+		t.Fatal(err)
+	}
+	if !eventually(t, 20*time.Second, func() bool {
+		task, err := b.store.Find(t.Context(), "test.broken", "pay_1")
+		return err == nil && task.Cause == idemstore.CauseNotBooked && task.ExternalID == "x_1" && task.ErrorClass == "not_booked"
+	}) {
+		t.Error("the task does not wait for a person")
+	}
+	b.publish(plainJob)
+	b.awaitStatus("pay_1", idemstore.Finished)
+}
 
 // The effect is real, and the database refuses its booking.
 func TestPerformUnbooked(t *testing.T) {
@@ -40,6 +76,19 @@ func TestPerformUnbooked(t *testing.T) {
 			w.Emit("events.test", f.Key, func() {})
 			return nil
 		})},
+		{name: "event whose JSON panics", want: parked, set: commits(func(w *Writes, f Final[payJob, paid]) error {
+			w.Emit("events.test", f.Key, panicking{})
+			return nil
+		})},
+		{name: "argument that panics in the driver", want: parked, set: commits(func(w *Writes, _ Final[payJob, paid]) error {
+			w.Exec(`insert into public.booked values ('argument', $1, '', 0)`, panicking{})
+			return nil
+		})},
+		{name: "beside them, a job that is right", want: `
+			finished attempt 1, id pay_1, {"id":"pay_1"}
+			W=1 E=1 asks=0
+			booked pay_1 by perform
+			ack`},
 		{name: "refused, and not booked", set: all(answers(declined), commits(func(*Writes, Final[payJob, paid]) error { return errors.New("no") })), want: `
 			needs_review (refusal_not_booked) attempt 1, unsure, id pay_9, class not_booked
 			W=1 E=0 asks=0

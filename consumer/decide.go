@@ -161,7 +161,9 @@ type decision struct {
 	alert   bool
 	// absentNow keeps this reading as the first settled "absent".
 	absentNow bool
-	why       string // for the audit; empty on the happy path
+	// byKey says that a resend rests on the provider's key: no permission stands in for it if it has grown old meanwhile.
+	byKey bool
+	why   string // for the audit; empty on the happy path
 }
 
 // verb is how the delivery ends once the decision is committed; status is what the row says then.
@@ -317,7 +319,7 @@ func decideAsk(f askFacts) decision {
 	case !f.lookup && f.knownID:
 		return review(idemstore.CauseNoLookup, "the provider has an id for it, and this kind has no look-up")
 	case !f.lookup && f.keyed && f.young:
-		return decision{act: sendIt, why: "no look-up; sent again under the same key, which the provider still keeps"}
+		return decision{act: sendIt, byKey: true, why: "no look-up; sent again under the same key, which the provider still keeps"}
 	case !f.lookup:
 		return review(idemstore.CauseNoLookup, "may have been applied; this kind has no look-up and the key no longer protects a resend")
 	}
@@ -344,7 +346,7 @@ func decideAbsent(f askFacts, review func(idemstore.Cause, string) decision, lat
 	case f.knownID:
 		return review(idemstore.CauseVanished, "the provider does not know an effect whose id it once gave")
 	case f.keyed && f.young:
-		return decision{act: sendIt, why: "the provider does not know it; sent again under the same key"}
+		return decision{act: sendIt, byKey: true, why: "the provider does not know it; sent again under the same key"}
 	case !f.settled:
 		d := later(waitAttempts, "the provider does not know it yet; too early to believe")
 		d.settled = settleAlways

@@ -248,6 +248,8 @@ func TestAskRules(t *testing.T) {
 			t.Errorf("%+v: %s", f, actNames[d.act])
 		case d.act == sendIt && (f.knownID || !byKey && !byAbsence):
 			t.Errorf("%+v: sends again", f)
+		case d.byKey != (d.act == sendIt && byKey):
+			t.Errorf("%+v: rests on the key: %t", f, d.byKey)
 		case d.status == idemstore.Finished && f.verdict != Found, d.status == idemstore.Failed && f.verdict != FoundRefused:
 			t.Errorf("%+v: final without an answer", f)
 		case d.absentNow && (f.verdict != Absent || !f.settled):

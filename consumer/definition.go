@@ -47,8 +47,8 @@ type results struct {
 
 func resultsOf[R any]() results {
 	return results{
-		given:  func(raw []byte) (any, error) { return decodeResult[R](raw) },
-		stored: func(raw []byte) (any, error) { return readResult[R](raw) },
+		given:  func(raw []byte) (any, error) { return contain(func() (any, error) { return decodeResult[R](raw) }) },
+		stored: func(raw []byte) (any, error) { return contain(func() (any, error) { return readResult[R](raw) }) },
 		none:   func() any { var r R; return r },
 	}
 }

@@ -210,7 +210,7 @@ func (e *Engine) renew(ctx context.Context, attempts []*attempt, limit time.Dura
 	e.database.failed(nil)
 	e.renewals.failed(nil)
 	for _, a := range attempts {
-		if confirmed[a.task.TaskID] {
+		if confirmed[a.task.Fence] {
 			a.renewed(before.Add(e.config.Lease))
 		}
 	}

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -117,6 +118,11 @@ func contain[T any](f func() (T, error)) (out T, err error) {
 	err = scrubError(err)
 	normal = true
 	return out, err
+}
+
+// encoded is what a handler gave as JSON. How its types are written may be code of its own.
+func encoded(v any) ([]byte, error) {
+	return contain(func() ([]byte, error) { return json.Marshal(v) })
 }
 
 // check asks the kind whether the effect is there already.

@@ -281,6 +281,32 @@ func TestHeartbeatDoesNotReviveALostAttempt(t *testing.T) {
 	}
 }
 
+// The same where a person took the task away and let it be tried again, while the old attempt's lease ran on: what is
+// confirmed to the new attempt is not confirmed to the old one.
+func TestHeartbeatConfirmsAttemptsAndNotTasks(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.conf.Lease = time.Minute
+	e, err := New(b.pool, b.js, b.conf, b.kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, _ := b.holding(e, time.Minute)
+	b.exec(`update settle.tasks set status = 'unknown', unsure = true, sending = false, lease_until = null, next_attempt_at = clock_timestamp()`)
+	current, _ := b.holding(e, time.Minute)
+	if current.task.Attempt != 2 {
+		t.Fatalf("attempt %d", current.task.Attempt)
+	}
+	ends, began := *old.leaseEnd.Load(), *current.leaseEnd.Load()
+	e.beat(t.Context(), time.Second)
+	if !old.leaseEnd.Load().Equal(ends) {
+		t.Errorf("the attempt that was taken away may now send until %s, before until %s", old.leaseEnd.Load(), ends)
+	}
+	if !current.leaseEnd.Load().After(began) {
+		t.Error("the current attempt was not renewed")
+	}
+}
+
 // holding claims a task, and holds it as a delivery would if it got an attempt.
 func (b *bench) holding(e *Engine, lease time.Duration) (*attempt, context.Context) {
 	b.t.Helper()

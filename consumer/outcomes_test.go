@@ -428,6 +428,11 @@ func TestCheck(t *testing.T) {
 			W=0 E=0 asks=0
 			term
 			needs_review: contradictory data or a missing record`},
+		{name: "refused", set: checks(func() (paid, bool, error) { return paid{}, false, Refused(errors.New("order is closed")) }), want: `
+			failed attempt 1, class refused
+			W=0 E=0 asks=0
+			booked order is closed by check
+			ack`},
 		{name: "cannot look", set: checks(func() (paid, bool, error) { return paid{}, false, errors.New("no such table") }), want: `
 			started attempt 1, class unknown, released, wait backoff
 			W=0 E=0 asks=0

@@ -63,8 +63,13 @@ func newRelay(e *Engine) (*relay, error) {
 		return r, nil
 	}
 	var err error
-	r.publisher, err = jetstream.New(e.js.Conn(), jetstream.WithPublishAsyncTimeout(relayConfirm))
+	r.publisher, err = newPublisher(e.js)
 	return r, err
+}
+
+// newPublisher has the connection of js, and forgets a message whose confirmation does not come in time.
+func newPublisher(js jetstream.JetStream) (jetstream.JetStream, error) {
+	return jetstream.New(js.Conn(), jetstream.WithPublishAsyncTimeout(relayConfirm))
 }
 
 // poke tells the relay that rows were committed. It never blocks.
@@ -194,22 +199,22 @@ func (r *relay) publishAll(ctx context.Context, rows []idemstore.OutboxRow) []id
 	ctx, cancel := context.WithTimeout(ctx, relayConfirm)
 	defer cancel()
 	out := make([]idemstore.Sent, len(rows))
+	messages := make([]*nats.Msg, len(rows))
 	answers := make([]jetstream.PubAckFuture, len(rows))
 	spans := make([]trace.Span, len(rows))
 	for i, row := range rows {
 		out[i].ID = row.ID
-		var m *nats.Msg
-		m, spans[i] = r.message(ctx, row)
+		messages[i], spans[i] = r.message(ctx, row)
 		var err error
-		if answers[i], err = r.publish(m); err != nil {
-			out[i] = r.notSent(trace.ContextWithSpan(ctx, spans[i]), row, err)
+		if answers[i], err = r.publish(messages[i]); err != nil {
+			out[i] = r.notSent(trace.ContextWithSpan(ctx, spans[i]), row, messages[i], err)
 		}
 	}
 	for i, row := range rows {
 		var err error
 		if answers[i] != nil {
 			if err = confirmed(ctx, answers[i]); err != nil {
-				out[i] = r.notSent(trace.ContextWithSpan(ctx, spans[i]), row, err)
+				out[i] = r.notSent(trace.ContextWithSpan(ctx, spans[i]), row, messages[i], err)
 			}
 		}
 		endSpan(spans[i], err)
@@ -272,15 +277,17 @@ func confirmed(ctx context.Context, answer jetstream.PubAckFuture) error {
 	}
 }
 
-// notSent says when a row is tried again, or that it never will be.
-func (r *relay) notSent(ctx context.Context, row idemstore.OutboxRow, err error) idemstore.Sent {
+// notSent says when a row is tried again, or that it never will be: then it is kept whole, so that a person can publish it
+// once what stood in its way is gone, such as a limit of the broker.
+func (r *relay) notSent(ctx context.Context, row idemstore.OutboxRow, m *nats.Msg, err error) idemstore.Sent {
 	log := r.log.With(aboutRow(row)...)
 	var subject *outgoingError
 	if errors.As(err, &subject) || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) {
 		log.ErrorContext(ctx, "event or follow-up job can never be published; kept as a refusal", "error", err)
 		r.meters.refusals[idemstore.Unsendable].one()
+		r.alarm.raise(unsendableAlert(row))
 		return idemstore.Sent{ID: row.ID, Unsendable: &idemstore.Refusal{Key: row.Key, Reason: idemstore.Unsendable, Detail: errorText(err),
-			Subject: row.Subject, Body: row.Payload, TaskID: row.TaskID, Origin: idemstore.Origin{Stream: "outbox", Sequence: uint64(row.ID)}}}
+			Subject: row.Subject, Headers: m.Header, Body: row.Payload, TaskID: row.TaskID, Origin: idemstore.Origin{Stream: "outbox", Sequence: uint64(row.ID)}}}
 	}
 	wait := r.config.Policy.delay(waitFailures, counts{failures: row.Failures, jitter: rand.Float64()})
 	log.WarnContext(ctx, "event or follow-up job not confirmed; published again later", "failures", row.Failures+1, "again_in", wait, "error", err)

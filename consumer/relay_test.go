@@ -195,12 +195,13 @@ func TestUnsendableEventIsKept(t *testing.T) {
 	if events := b.published(); len(events) != 1 || events[0].Subject != "events.good" {
 		t.Errorf("%d events", len(events))
 	}
-	rows, err := b.pool.Query(t.Context(), `select reason || ' ' || subject || ' ' || body_size from settle.refusals order by id`)
+	rows, err := b.pool.Query(t.Context(), `select concat_ws(' ', reason, subject, body_size, octet_length(body), cut,
+		headers::json->'Settle-Key'->>0) from settle.refusals order by id`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if want := "[outbox nobody.listens 2 outbox events.huge 2000000]"; err != nil || fmt.Sprint(got) != want {
+	if want := "[outbox nobody.listens 2 2 f pay_1 outbox events.huge 2000000 2000000 f]"; err != nil || fmt.Sprint(got) != want {
 		t.Errorf("refusals %v (%v), want %s", got, err, want)
 	}
 	stop()

@@ -25,7 +25,7 @@ type Republication struct {
 // Republish publishes the body of a refused message once more to its subject, with the headers that it had and a message
 // id of its own, and notes that on the refusal. However often it is called, within the stream's window the message is
 // stored once; a repeat is said to be dropped. What the stream cannot bring to anybody is refused: a body of which only
-// the beginning was kept, and a subject that no consumer filters.
+// the beginning was kept, or that is larger than the broker takes, and a subject that no consumer filters.
 //
 // refusal is the id of settle.refusals. It blocks for some round trips. ErrInput means that actor or reason is missing,
 // idemstore.ErrNotFound that there is no such refusal; any other error that nobody knows whether the stream has it: calling
@@ -50,6 +50,9 @@ func Republish(ctx context.Context, pool *pgxpool.Pool, js jetstream.JetStream, 
 	case !heard:
 		out.Message = "no consumer is given messages of this subject, so nobody would get it; start a worker that serves the kind"
 		return out, nil
+	case int64(len(r.Body)) > js.Conn().MaxPayload():
+		out.Message = tooLarge(r)
+		return out, nil
 	case by.DryRun:
 		out.Outcome, out.Message = OutcomeWouldDo, "it would be published again"
 		return out, nil
@@ -70,10 +73,18 @@ func whyNotAgain(r idemstore.KeptRefusal) string {
 	return ""
 }
 
+func tooLarge(r idemstore.KeptRefusal) string {
+	return fmt.Sprintf("its %d bytes are more than the broker takes; raise max_payload there first", r.Size)
+}
+
 // publishAgain publishes and then notes it. A crash in between leaves a message that the note lacks; the next call finds
 // it, because the stream drops the repeat.
 func publishAgain(ctx context.Context, js jetstream.JetStream, store *idemstore.Store, out Republication, by idemstore.By) (Republication, error) {
 	answer, err := js.PublishMsg(ctx, messageAgain(out.Refusal))
+	if errors.Is(err, nats.ErrMaxPayload) { // with its headers
+		out.Message = tooLarge(out.Refusal)
+		return out, nil
+	}
 	if err != nil {
 		return out, fmt.Errorf("republish: it is not known whether the stream has it; again is safe: %w", err)
 	}

@@ -137,6 +137,9 @@ func TestRepublishRefused(t *testing.T) {
 		{"cut", func(r *idemstore.Refusal) { r.Body = []byte(strings.Repeat("x", 64<<10+5)) }, "first 65536 of 65541 bytes"},
 		{"no consumer", func(r *idemstore.Refusal) { r.Subject = "jobs.nobody.knows" }, "no consumer"},
 		{"no stream", func(r *idemstore.Refusal) { r.Subject = "elsewhere" }, "no consumer"},
+		{"larger than the broker takes", func(r *idemstore.Refusal) {
+			r.Subject, r.Reason, r.Body = "events.huge", idemstore.Unsendable, []byte(strings.Repeat("x", 2<<20))
+		}, "raise max_payload"},
 		{"no subject", func(r *idemstore.Refusal) { r.Subject = "" }, "not known where"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -146,7 +149,7 @@ func TestRepublishRefused(t *testing.T) {
 			})
 			for _, dry := range []bool{true, false} {
 				if out := b.republish(id, dry); out.Outcome != OutcomeRefused || !strings.Contains(out.Message, c.says) {
-					t.Errorf("%+v, want %q", out, c.says)
+					t.Errorf("%s: %q, want %q", out.Outcome, out.Message, c.says)
 				}
 			}
 			if r, err := b.store.FindRefusal(t.Context(), id); err != nil || r.Republished != nil || b.messages() != 0 {

@@ -186,6 +186,35 @@ func TestLookUpCarriesRetryAfter(t *testing.T) {
 	}
 }
 
+// A provider may serve look-ups by key alone. That it forgot the key of an id that it gave says nothing.
+func TestLookUpWhereIDsAreNotServed(t *testing.T) {
+	for name, c := range map[string]struct {
+		byKey http.HandlerFunc
+		want  consumer.Verdict
+	}{
+		"found":        {says(200, `{"report_id":"rep_1","status":"ready","task_id":42,"report_type":"monthly"}`), consumer.Found},
+		"another id":   {says(200, `{"report_id":"rep_2","status":"ready"}`), consumer.Contradictory},
+		"key is gone":  {says(404, `{"error":"not_found"}`), consumer.CannotTell},
+		"not served":   {says(404, `page not found`), consumer.CannotTell},
+		"server error": {says(500, `{}`), consumer.CannotTell},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := provider(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Query().Get("idempotency_key") == "" {
+					says(404, `page not found`)(w, r)
+					return
+				}
+				c.byKey(w, r)
+			})
+			a := reportAttempt()
+			a.ExternalID = "rep_1"
+			if _, verdict, _ := Report(client(t, ClientOptions{URL: s.URL}), ReportOptions{}).Lookup(t.Context(), a); verdict != c.want {
+				t.Errorf("%v, want %v", verdict, c.want)
+			}
+		})
+	}
+}
+
 // D-33: a known id is polled, and nothing else answers for it.
 func TestLookUpByExternalID(t *testing.T) {
 	for _, c := range []struct {

@@ -63,23 +63,15 @@ func (r resource) performed(got answer, p consumer.Provider, poll time.Duration)
 	return effect{}, got.about(errStatus)
 }
 
-// find asks what became of the effect: by its id if that is known, else by the key. same compares an answer's
-// content with the job.
+// find asks what became of the effect. same compares an answer's content with the job.
 func find[J any](ctx context.Context, c *Client, r resource, a *consumer.Attempt[J], same func(answer) (bool, error)) (effect, consumer.Verdict, error) {
-	ask := call{
-		method: http.MethodGet, path: []string{r.path}, route: "/" + r.path,
-		query: url.Values{"idempotency_key": {a.ProviderKey}}, deadline: a.Deadline,
-	}
-	if a.ExternalID != "" {
-		ask.path, ask.route, ask.query = append(ask.path, a.ExternalID), ask.route+"/{id}", nil
-	}
-	got, err := c.do(ctx, ask)
+	got, unserved, err := lookUp(ctx, c, r, a)
 	if err != nil {
 		return effect{}, consumer.CannotTell, err
 	}
 	a.KeepAnswer(got.status, got.body)
 	switch {
-	case got.absent():
+	case got.absent() && !unserved: // a key may be forgotten whose id is known
 		return effect{}, consumer.Absent, nil
 	case got.status != http.StatusOK:
 		return effect{}, consumer.CannotTell, got.unknown()
@@ -89,6 +81,22 @@ func find[J any](ctx context.Context, c *Client, r resource, a *consumer.Attempt
 		return effect{}, consumer.CannotTell, err
 	}
 	return r.verdict(got, e, a.ExternalID, same)
+}
+
+// lookUp asks for the effect by its id if that is known, else by the key: also where the provider does not serve the former.
+func lookUp[J any](ctx context.Context, c *Client, r resource, a *consumer.Attempt[J]) (got answer, unserved bool, err error) {
+	ask := call{method: http.MethodGet, path: []string{r.path}, route: "/" + r.path, deadline: a.Deadline}
+	if a.ExternalID != "" {
+		byID := ask
+		byID.path, byID.route = []string{r.path, a.ExternalID}, ask.route+"/{id}"
+		got, err = c.do(ctx, byID)
+		if unserved = err == nil && got.status == http.StatusNotFound && !got.absent(); !unserved {
+			return got, false, err
+		}
+	}
+	ask.query = url.Values{"idempotency_key": {a.ProviderKey}}
+	got, err = c.do(ctx, ask)
+	return got, unserved, err
 }
 
 func (r resource) verdict(got answer, e effect, asked string, same func(answer) (bool, error)) (effect, consumer.Verdict, error) {

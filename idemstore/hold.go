@@ -15,16 +15,17 @@ type Renewal struct {
 	Lease time.Duration // from now on, by the database clock
 }
 
-// Renew extends leases in one statement and returns the ids of those that it confirmed. An id that is missing
-// was not confirmed: its row may be locked by its own save, or lost. An expired lease is never revived.
+// Renew extends leases in one statement and returns those attempts that it confirmed. One that is missing was not
+// confirmed: its row may be locked by its own save, or lost. An expired lease is never revived. A process may hold two
+// attempts of one task for a moment, of which only the later one is current, so a task's id would confirm too much.
 // It blocks for one round trip and is not repeated: the next heartbeat is the repetition.
-func (s *Store) Renew(ctx context.Context, renewals ...Renewal) (map[int64]bool, error) {
+func (s *Store) Renew(ctx context.Context, renewals ...Renewal) (map[Fence]bool, error) {
 	n := len(renewals)
 	ids, attempts, tokens, leases := make([]int64, n), make([]int32, n), make([]pgtype.UUID, n), make([]int64, n)
 	for i, r := range renewals {
 		ids[i], attempts[i], tokens[i], leases[i] = r.TaskID, int32(r.Attempt), tokenOf(r.Token), r.Lease.Microseconds()
 	}
-	confirmed := make(map[int64]bool, n)
+	confirmed := make(map[Fence]bool, n)
 	err := s.transact(ctx, func(b *pgx.Batch) {
 		b.Queue(renew, ids, attempts, tokens, leases)
 	}, func(r pgx.BatchResults) error {
@@ -32,8 +33,8 @@ func (s *Store) Renew(ctx context.Context, renewals ...Renewal) (map[int64]bool,
 		if err != nil {
 			return err
 		}
-		var id int64
-		_, err = pgx.ForEachRow(rows, []any{&id}, func() error { confirmed[id] = true; return nil })
+		var at int
+		_, err = pgx.ForEachRow(rows, []any{&at}, func() error { confirmed[renewals[at-1].Fence] = true; return nil })
 		return err
 	})
 	if err != nil {
@@ -49,6 +50,7 @@ type Arm struct {
 	Keyed       bool          // the provider keeps keys
 	KeyLifetime time.Duration // lifetime less its safety margin
 	Provider    string        // identity of the provider now; another one counts as an expired key
+	ByKey       bool          // it was decided because the key is young: if that is over, no permission stands in for it
 	Permitted   bool          // the kind allows a resend that does not rest on the key
 	Reason      string        // audit line
 	Actor       string        // who is named there; "worker"
@@ -69,7 +71,7 @@ func (s *Store) Arm(ctx context.Context, a Arm) (Armed, error) {
 	err := again(ctx, func(ctx context.Context) error {
 		return s.transact(ctx, func(b *pgx.Batch) {
 			b.Queue(arm, a.TaskID, a.Attempt, a.Token, a.Lease.Microseconds(), orNull(a.KeyLifetime.Microseconds()),
-				a.Provider, a.Keyed, a.Permitted, clean(a.Reason), actorOf(a.Actor))
+				a.Provider, a.Keyed, a.Permitted, clean(a.Reason), actorOf(a.Actor), a.ByKey)
 		}, func(r pgx.BatchResults) error {
 			rows, err := r.Query()
 			if err != nil {

@@ -47,8 +47,8 @@ func TestRenew(t *testing.T) {
 	now := query[time.Time](t, b.pool, `select clock_timestamp()`)
 	for name, f := range fences {
 		want := name == "held" || name == "asking"
-		if confirmed[f.TaskID] != want {
-			t.Errorf("%s: confirmed %v, want %v", name, confirmed[f.TaskID], want)
+		if confirmed[f] != want {
+			t.Errorf("%s: confirmed %v, want %v", name, confirmed[f], want)
 		}
 		if name == "gone" {
 			continue
@@ -78,7 +78,7 @@ func TestRenewNeverRevives(t *testing.T) {
 	before := b.row(t, f.TaskID)
 	for range 2 {
 		confirmed, err := b.Renew(t.Context(), idemstore.Renewal{Fence: f, Lease: time.Hour})
-		if err != nil || confirmed[f.TaskID] {
+		if err != nil || confirmed[f] {
 			t.Fatalf("confirmed %v (%v)", confirmed, err)
 		}
 	}
@@ -114,6 +114,9 @@ func TestArm(t *testing.T) {
 		{"resend permitted, sent to another provider, permitted once by a person", `provider = 'provider-b', resend_once = true`, nil, true, 0},
 		{"old key, permitted once by a person", `first_sent_at = clock_timestamp() - interval '25 h', resend_once = true`, nil, true, 0},
 		{"young key, permitted once by a person", `resend_once = true`, nil, true, 24 * time.Hour},
+		{"old key, permitted once by a person, but decided while it was young", `first_sent_at = clock_timestamp() - interval '25 h', resend_once = true`,
+			func(a *idemstore.Arm) { a.ByKey = true }, false, 0},
+		{"young key, decided by it", ``, func(a *idemstore.Arm) { a.ByKey = true }, true, 24 * time.Hour},
 		{"late proof", `evidence_id = 'ch_1'`, func(a *idemstore.Arm) { a.Permitted = true }, false, 0},
 		{"external id known", `external_id = 'ch_1', resend_once = true`, nil, false, 0},
 		{"lease over", `lease_until = clock_timestamp() - interval '1 ms'`, func(a *idemstore.Arm) { a.Permitted = true }, false, 0},

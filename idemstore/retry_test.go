@@ -168,7 +168,7 @@ func TestD19ReadOnlyServer(t *testing.T) {
 				return fmt.Errorf("renewed on a read-only server: %w", err)
 			}
 			confirmed, err := store.Renew(t.Context(), idemstore.Renewal{Fence: f, Lease: time.Minute})
-			if !confirmed[f.TaskID] {
+			if !confirmed[f] {
 				return fmt.Errorf("not renewed: %w", err)
 			}
 			return err
@@ -281,7 +281,7 @@ func (b bench) everything(t *testing.T, name string) {
 	c := claimOf(name)
 	c.Refs = []idemstore.Ref{{Name: "customer", Value: "c_1"}}
 	first := b.expect(t, idemstore.Inserted, c).Task.Fence
-	if confirmed, err := b.Renew(t.Context(), idemstore.Renewal{Fence: first, Lease: time.Second}); err != nil || !confirmed[first.TaskID] {
+	if confirmed, err := b.Renew(t.Context(), idemstore.Renewal{Fence: first, Lease: time.Second}); err != nil || !confirmed[first] {
 		t.Errorf("renew: %v (%v)", confirmed, err)
 	}
 	b.expire(t, first.TaskID)

@@ -246,12 +246,12 @@ from settle.tasks t cross join lateral (select t as task) a
 where t.kind = $1 and t.key = $2 and t.token = $3`
 
 // renew extends leases that are still running. Rows that are locked are skipped, so that one save in progress
-// does not hold up all others: an absent id is not confirmed, which is not the same as lost.
+// does not hold up all others: an absent number is not confirmed, which is not the same as lost.
 const renew = `/* settle:renew */
 with held as materialized (
-  select t.id, t.status, t.lease_until, w.lease
+  select t.id, t.status, t.lease_until, w.lease, w.n
   from settle.tasks t
-  join unnest($1::bigint[], $2::int[], $3::uuid[], $4::bigint[]) as w(id, attempt, token, lease)
+  join unnest($1::bigint[], $2::int[], $3::uuid[], $4::bigint[]) with ordinality as w(id, attempt, token, lease, n)
     on t.id = w.id and t.attempts = w.attempt and t.token = w.token
   order by t.id
   for update of t skip locked
@@ -260,12 +260,13 @@ update settle.tasks t
 set lease_until = clock_timestamp() + h.lease * interval '1 microsecond', updated_at = clock_timestamp()
 from held h
 where t.id = h.id and h.status = 'started' and h.lease_until > clock_timestamp()
-returning t.id`
+returning h.n`
 
 // arm confirms the lease once more and turns an attempt that asked into one that may send. It demands that
 // nothing is known that speaks against a resend, and that the provider's key is young or a resend is permitted.
 // $5 usable key lifetime (null: for ever), $6 provider identity, $7 keyed, $8 permitted by the kind, which speaks for its
-// provider of today alone.
+// provider of today alone, $11 decided by the key: a permission is for what was absent twice and settled, which then nobody
+// has looked for.
 // It returns how long the resend may rest on the key's age (null: it does not).
 var arm = `/* settle:arm */
 with held as materialized (
@@ -279,7 +280,7 @@ with held as materialized (
       and ($5::bigint is null or clock_timestamp() < h.first_sent_at + $5::bigint * interval '1 microsecond') as young) y
   where t.id = h.id and h.attempts = $2 and h.token = $3 and h.status = 'started' and h.lease_until > clock_timestamp()
     and h.evidence_id is null and h.external_id is null
-    and (y.young or $8::boolean and h.provider in ('', $6) or h.resend_once)
+    and (y.young or not $11::boolean and ($8::boolean and h.provider in ('', $6) or h.resend_once))
   returning t.id, t.attempts, t.last_trace, y.young,
     case when y.young and not $8::boolean and $5::bigint is not null then greatest(1, ` +
 	microseconds(`h.first_sent_at + $5::bigint * interval '1 microsecond' - clock_timestamp()`) + `) end as key_rest

@@ -47,7 +47,10 @@ func (s *Store) transact(ctx context.Context, fill func(*pgx.Batch), read func(p
 	fill(b)
 	b.Queue(commitTx)
 
-	results := conn.SendBatch(ctx, b)
+	results, err := send(ctx, conn, b)
+	if err != nil {
+		return &notCommitted{&localRows{err}, false}
+	}
 	begun, err := readAll(results, read)
 	if closeErr := results.Close(); err == nil {
 		err = closeErr
@@ -61,6 +64,17 @@ func (s *Store) transact(ctx context.Context, fill func(*pgx.Batch), read func(p
 		return &notCommitted{&localRows{err}, false}
 	}
 	return classify(err)
+}
+
+// send queues a batch with the driver. A panic there is one of a handler's own types, which the driver asks how it is
+// written; it comes before the commit is queued. The connection is broken then, and its release closes it.
+func send(ctx context.Context, conn *pgxpool.Conn, b *pgx.Batch) (results pgx.BatchResults, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("an argument panicked when it was encoded (%T)", p)
+		}
+	}()
+	return conn.SendBatch(ctx, b), nil
 }
 
 // readAll reads the answers to begin and guard, then the caller's, then the commit's. An error at the commit comes

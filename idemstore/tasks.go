@@ -118,8 +118,13 @@ func (s *Store) Refuse(ctx context.Context, refusals ...Refusal) error {
 	return nil
 }
 
+// queueRefusal keeps the beginning of a body, which whoever published it has; of a row of the outbox nobody else has the rest.
 func queueRefusal(b *pgx.Batch, r Refusal) {
-	body := append([]byte{}, r.Body[:min(len(r.Body), maxRefusedBody)]...) // a message without a body has nil
+	limit := min(len(r.Body), maxRefusedBody)
+	if r.Reason == Unsendable {
+		limit = len(r.Body)
+	}
+	body := append([]byte{}, r.Body[:limit]...) // a message without a body has nil
 	digest := sha256.Sum256(r.Body)
 	stored := storedTime(r.Origin)
 	if stored == nil {

@@ -112,7 +112,7 @@ func serveBacklog(ctx context.Context, cmd *cli.Command, pool *pgxpool.Pool, js 
 	if err != nil {
 		return nil, err
 	}
-	probes.readyWhen(func() error { return nil })
+	probes.readyWhen(func() error { return answers(pool) })
 	c := consumer.Config{Logger: log, MeterProvider: metrics.MeterProvider()}
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
 	var measuring sync.WaitGroup

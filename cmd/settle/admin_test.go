@@ -82,6 +82,33 @@ func TestAmountsAreWrittenInMajorUnits(t *testing.T) {
 	}
 }
 
+// The screen is ready while it reaches the database, and says so to whoever watches the process.
+func TestHealthOfTheScreen(t *testing.T) {
+	t.Parallel()
+	env := oneOfEach(t)
+	postgres := rig.NewPostgresProxy(t, env["DATABASE_URL"])
+	env["DATABASE_URL"], env["SETTLE_HTTP_ADDR"] = postgres.URL(), "127.0.0.1:0"
+	env["SETTLE_ADMIN_ADDR"], env["SETTLE_ADMIN_USERS"] = "127.0.0.1:0", filepath.Join(t.TempDir(), "users")
+	if code, _, errOut := runSettle(t, env, nil, "admin", "user", "add", "--token", "anna"); code != exitDone {
+		t.Fatal(errOut)
+	}
+	screen := start(t, env, "admin")
+	addr := strings.TrimPrefix(urlIn(t, screen.await("HTTP listens")), "http://")
+	screen.await("the support screen listens")
+	health := func() int {
+		code, _, _ := runSettle(t, nil, nil, "health", "--http-addr", addr)
+		return code
+	}
+	if code := health(); code != exitDone {
+		t.Errorf("exit %d", code)
+	}
+	postgres.Refuse(true)
+	postgres.Cut()
+	if code := health(); code != exitFailed {
+		t.Errorf("without a database: exit %d", code)
+	}
+}
+
 // An operator acts from the screen as with the commands; without the provider's URL nobody does.
 func TestOperatorsActFromTheScreen(t *testing.T) {
 	t.Parallel()

@@ -107,7 +107,7 @@ func connectAndBridge(ctx context.Context, cmd *cli.Command, config consumer.Bri
 	return nil
 }
 
-// answers asks the database, which a bridge needs for refusals only, and so might not miss for long.
+// answers asks the database, whose loss a bridge, which needs it for refusals only, and the screen might not notice for long.
 func answers(pool *pgxpool.Pool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), readyLimit)
 	defer cancel()

@@ -26,7 +26,7 @@ func doctorCommand() *cli.Command {
 		Description: `Takes the flags and variables of settle work, and looks at what a worker with them would meet: timers against each other,
 the stream, the consumers and the database against what the promise needs, messages against tasks. Each finding says why it
 hurts, the two values that were compared, and what to do. Then it states what it cannot check. Reads only.
-Exits with 3 if there are errors; those stop a worker that starts, too. A server that does not answer is an error.`,
+Exits with 3 if there are errors; those stop a worker that starts, too, but for a server that does not answer, which it waits for.`,
 		Flags:  append(workFlags(), jsonFlag()),
 		Action: action(0, 0, runDoctor),
 	}

@@ -57,7 +57,9 @@ func migrate(ctx context.Context, cmd *cli.Command) error {
 
 // makeStreams makes what workers otherwise make when they start, and says so where that hides a loss.
 func makeStreams(ctx context.Context, cmd *cli.Command, config *pgxpool.Config) error {
-	kinds, err := chosenKinds(cmd, func(handlerOptions) ([]consumer.Definition, error) { return definitions(handlerOptions{}) })
+	kinds, err := chosenKinds(cmd, func(o handlerOptions) ([]consumer.Definition, error) {
+		return definitions(handlerOptions{kindsFile: o.kindsFile}) // their consumers need no provider
+	})
 	if err != nil {
 		return err
 	}

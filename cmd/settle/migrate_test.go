@@ -44,6 +44,21 @@ func TestMigrateMakesStreamsAndConsumers(t *testing.T) {
 	}
 }
 
+// Kinds of a file are made as the worker makes them that serves the file: it may not be allowed to.
+func TestMigrateMakesConsumersOfTheKindsFile(t *testing.T) {
+	t.Parallel()
+	broker, js := devtest.JetStream(t)
+	env := map[string]string{"DATABASE_URL": devtest.Database(t), "NATS_URL": broker, "SETTLE_KINDS_FILE": writeKinds(t, archiveKind),
+		"ARCHIVE_URL": "http://127.0.0.1:1"}
+	code, out, errOut := runSettle(t, env, nil, "migrate", "--streams")
+	if code != exitDone {
+		t.Fatalf("exit %d, %s%s", code, out, errOut)
+	}
+	if _, err := js.Consumer(t.Context(), "JOBS", "archive-create"); err != nil {
+		t.Error(err)
+	}
+}
+
 // A stream that was there before is not made again without a word: jobs that had not begun are gone with it.
 func TestMigrateSaysThatTheStreamWasLost(t *testing.T) {
 	t.Parallel()

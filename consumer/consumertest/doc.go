@@ -20,6 +20,7 @@
 // kind anew. So what the kind remembers in variables of its own is lost, as it would be.
 //
 // The kit runs with short clocks: it sets the policy's times, and those of the provider profile that say how long to wait. It
-// takes about twenty seconds. It finds the programs of PostgreSQL on this machine, or uses the server of TEST_DATABASE_URL, whose
-// user must be allowed to create databases; a server that is missing fails the test.
+// takes about twenty seconds. It finds the programs of PostgreSQL on this machine, or uses the server of TEST_DATABASE_URL, or else
+// that of DATABASE_URL, whose user must be allowed to create databases: it makes some of its own and removes them. A server that is
+// missing fails the test.
 package consumertest

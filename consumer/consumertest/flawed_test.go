@@ -2,6 +2,8 @@ package consumertest_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -36,6 +38,13 @@ var flaws = map[string]flaw{
 	"a volatile member in the key": {func(k *consumer.Kind[parcel, label], _ *client) {
 		k.Key = func(p parcel) (string, error) { return p.Order + p.Sent, nil }
 	}, "key", `The key depends on "sent_at"`},
+	"a hash of the job in the key": {func(k *consumer.Kind[parcel, label], _ *client) {
+		k.Key = func(p parcel) (string, error) {
+			p.Sent = ""
+			body, err := json.Marshal(p)
+			return fmt.Sprintf("%x", sha256.Sum256(body)), err
+		}
+	}, "key", "it is a hash of the whole job"},
 	"one key for all": {func(k *consumer.Kind[parcel, label], _ *client) {
 		k.Key = func(parcel) (string, error) { return "parcel", nil }
 	}, "key", "have the same key"},

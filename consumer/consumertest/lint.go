@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/settlemq/settle/consumer"
 )
@@ -37,6 +39,7 @@ func lint[J, R any](t *testing.T, s Subject[J, R]) {
 		t.Errorf("The same job gets the key %q, and a second later %q: it contains the time. In production each repeat is a new job.", first, later)
 	}
 	lintBytes(t, k, job, first)
+	lintWhole(t, k, job, first)
 	lintOthers(t, k, s.Jobs)
 }
 
@@ -81,6 +84,39 @@ func lintBytes[J, R any](t *testing.T, k consumer.Kind[J, R], job J, first strin
 			t.Errorf("The key depends on %q, which differs between honest repeats (Content.Volatile): in production each repeat is a new job.", name)
 		}
 	}
+}
+
+// lintWhole looks for keys that are a hash of the whole job: each member changes them, and none can be read in them. A key that is
+// put together of ids changes with each of them as well, but shows them.
+func lintWhole[J, R any](t *testing.T, k consumer.Kind[J, R], job J, first string) {
+	t.Helper()
+	members, err := membersOf(job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hashed := 0
+	for name, text := range members {
+		body, ok := altered(members, name)
+		var other J
+		if !ok || slices.Contains(k.Content.Volatile, name) || json.Unmarshal(body, &other) != nil {
+			continue
+		}
+		key, err := k.Key(other)
+		if err == nil && key == first || readable(first, strings.Trim(string(text), `"`)) {
+			return
+		}
+		hashed++
+	}
+	if hashed > 1 {
+		t.Errorf("Each member of the job changes the key %q, and none can be read in it: it is a hash of the whole job. In production a corrected amount, or a "+
+			"member that a publisher's new version adds, makes a second job of the same operation, and the customer is charged twice. Make it from the id of the business event.", first)
+	}
+}
+
+// readable reports whether a value stands in a key: a short one as a word of its own, for a hash has all digits.
+func readable(key, value string) bool {
+	words := strings.FieldsFunc(key, func(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsDigit(c) })
+	return slices.Contains(words, value) || len(value) >= 4 && strings.Contains(key, value)
 }
 
 func lintOthers[J, R any](t *testing.T, k consumer.Kind[J, R], jobs []J) {

@@ -125,7 +125,7 @@ func (s *screen) taskForm(r *http.Request, o order) (form, error) {
 	f := form{Act: string(act), Title: actWords[string(act)] + ": " + t.Kind + " " + story.Printable(t.Key), Place: place, To: place + "/" + string(act),
 		Now: answer(t, false, s.kinds[t.Kind].Words), Facts: formFacts(t), Press: actWords[string(act)], Order: o}
 	if act == consumer.ActSupersede {
-		f.Job = shown(t.Payload, s.kinds[t.Kind].Hidden)
+		f.Job = s.shownOf(t.Kind, t.Payload)
 		if f.Choices, err = s.bodies(r.Context(), s.contents(t, refused)); err != nil {
 			return form{}, err
 		}

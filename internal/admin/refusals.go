@@ -42,7 +42,7 @@ type refusal struct {
 func (s *screen) refusalOf(r idemstore.KeptRefusal) refusal {
 	out := refusal{
 		ID: r.ID, At: r.At, Kind: r.Kind, Key: r.Key, Reason: string(r.Reason), Detail: consumer.Scrub(r.Detail), Subject: r.Subject,
-		Stream: r.Origin.Stream, Sequence: r.Origin.Sequence, Size: r.Size, Cut: r.Cut, Task: r.TaskID, Body: shown(r.Body, s.kinds[r.Kind].Hidden),
+		Stream: r.Origin.Stream, Sequence: r.Origin.Sequence, Size: r.Size, Cut: r.Cut, Task: r.TaskID, Body: s.shownOfRefusal(r),
 	}
 	if r.Republished != nil {
 		out.Republished, out.By, out.Why = &r.Republished.At, r.Republished.Actor, r.Republished.Reason
@@ -66,7 +66,7 @@ func (s *screen) getRefusal(r *http.Request) (view, error) {
 	if err == nil && found.TaskID != 0 {
 		var t idemstore.Task
 		t, err = s.Store.FindByID(r.Context(), found.TaskID)
-		out.Other = shown(t.Payload, s.kinds[t.Kind].Hidden)
+		out.Other = s.shownOf(t.Kind, t.Payload)
 	}
 	out.MayAgain = s.mayAct(r) && found.Republished == nil && !found.Cut
 	return view{page: "refusal", title: texts["refusal"] + " " + strconv.FormatInt(id, 10), data: out}, err

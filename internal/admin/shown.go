@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/settlemq/settle/consumer"
+	"github.com/settlemq/settle/idemstore"
 )
 
 // mostShown bounds what a page shows of a body, in bytes.
@@ -39,8 +40,37 @@ func shown(body []byte, hidden []string) string {
 	}, text)
 }
 
-// notShown stands in the place of what is hidden.
-const notShown = "[not shown]"
+// notShown stands in the place of what is hidden, and kindNotKnown in that of what might have to be.
+const (
+	notShown     = "[not shown]"
+	kindNotKnown = "[not shown: this program does not know the kind, and so not what of it nobody may see]"
+)
+
+// shownOf is a body of a kind as a person may see it. Of a kind that only another program knows it shows nothing.
+func (s *screen) shownOf(kind string, body []byte) string {
+	k, known := s.kinds[kind]
+	if !known && len(body) > 0 {
+		return kindNotKnown
+	}
+	return shown(body, k.Hidden)
+}
+
+// shownOfRefusal is the body of a refused message. One without a kind, or of a kind that no program had when it came, may have
+// been meant for any: what one kind hides is hidden.
+func (s *screen) shownOfRefusal(r idemstore.KeptRefusal) string {
+	_, known := s.kinds[r.Kind]
+	if known || r.Kind != "" && r.Reason != idemstore.UnknownKind {
+		return s.shownOf(r.Kind, r.Body)
+	}
+	var hidden []string
+	for _, k := range s.kinds {
+		hidden = append(hidden, k.Hidden...)
+	}
+	return shown(r.Body, hidden)
+}
+
+// encodedData is the member of a CloudEvent that holds a job in base64, where no name can be found.
+const encodedData = "data_base64"
 
 // without is JSON without the values of the named members, at any depth. It is false for what is no JSON.
 func without(body []byte, names []string) ([]byte, bool) {
@@ -96,7 +126,7 @@ func copyMember(out *bytes.Buffer, d *json.Decoder, names []string) error {
 		return err
 	}
 	out.WriteByte(':')
-	if !slices.ContainsFunc(names, func(hidden string) bool { return strings.EqualFold(hidden, name) }) {
+	if name != encodedData && !slices.ContainsFunc(names, func(hidden string) bool { return strings.EqualFold(hidden, name) }) {
 		return copyValue(out, d, names)
 	}
 	var skipped json.RawMessage

@@ -119,7 +119,7 @@ func (s *screen) told(t idemstore.Task, events []idemstore.Event, refused []idem
 		row: rowOf(t), Message: answer(t, story.Skipped(t, events), k.Words), LastAttempt: story.LastAttempt(t, events),
 		ProviderKey: t.ProviderKey, Provider: consumer.Scrub(t.Provider), EvidenceID: t.EvidenceID, EventID: t.Event.ID, EventSource: t.Event.Source,
 		Stream: t.Origin.Stream, Sequence: t.Origin.Sequence, TraceID: story.TraceID(t.OriginTrace),
-		Timeline: story.Timeline(t, events, refused), Job: shown(t.Payload, k.Hidden), Result: shown(t.Result, k.Hidden), Answer: shown([]byte(t.Answer), k.Hidden),
+		Timeline: story.Timeline(t, events, refused), Job: s.shownOf(t.Kind, t.Payload), Result: s.shownOf(t.Kind, t.Result), Answer: s.shownOf(t.Kind, []byte(t.Answer)),
 		ExternalLink: link(k.Link, idPlace, t.ExternalID), traceURL: s.TraceURL,
 	}
 	out.TraceLink = out.LinkTrace(out.TraceID)
