@@ -252,6 +252,7 @@ func (a *attempt) saveExternalID(ctx context.Context, id string) (err error) {
 	if a == nil || a.readOnly { // what a look-up learns is stored with its verdict
 		return nil
 	}
+	id, _ = cleanText([]byte(id), maxExternalID) // as that of the result, with which it is compared
 	a.labelID(id)
 	a.learntID.Store(&id)
 	ctx, span := a.engine.start(ctx, spanSaveExternalID)

@@ -40,6 +40,7 @@ type Bridge struct {
 	store     *idemstore.Store
 	log       *slog.Logger
 	kinds     map[string]string // by type
+	longest   time.Duration     // nak of any kind
 
 	places                      chan struct{} // for messages under way
 	published, refused, skipped *counter
@@ -65,6 +66,10 @@ type BridgeConfig struct {
 	// are kept in any case.
 	KeepUnmapped bool
 
+	// ProofRetention and ReplayHorizon are those of the workers (Config). Where key rows go, a consumer that is missing is not
+	// made anew if it would begin with events of that age: nothing remembers whether they were passed on. 0: rows stay; 72 h.
+	ProofRetention, ReplayHorizon time.Duration
+
 	MaxBody       int                  // largest body of a structured event in bytes; 256 KiB
 	Logger        *slog.Logger         // slog.Default()
 	MeterProvider metric.MeterProvider // of Metrics; none
@@ -88,7 +93,8 @@ const (
 // NewBridge checks a configuration, naming what is wrong. It does no I/O. Of js only publishing, and reading the stream of
 // the events, is needed; pool keeps refusals. Both stay the caller's.
 func NewBridge(pool *pgxpool.Pool, js jetstream.JetStream, c BridgeConfig) (*Bridge, error) {
-	c.Durable, c.MaxBody = or(c.Durable, "settle"), or(c.MaxBody, maxBody)
+	defaults := Config{ReplayHorizon: c.ReplayHorizon}.withDefaults()
+	c.Durable, c.MaxBody, c.ReplayHorizon = or(c.Durable, "settle"), or(c.MaxBody, maxBody), defaults.ReplayHorizon
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -114,11 +120,15 @@ func NewBridge(pool *pgxpool.Pool, js jetstream.JetStream, c BridgeConfig) (*Bri
 	}
 	for _, eventType := range slices.Sorted(maps.Keys(c.Kinds)) {
 		d, err := c.Kinds[eventType].define()
+		if err == nil {
+			err = d.complete(defaults)
+		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("bridge: type %q: %w", eventType, err))
 			continue
 		}
 		b.kinds[eventType] = d.name
+		b.longest = max(b.longest, d.policy.longestDelay(d.provider))
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -224,6 +234,9 @@ func (b *Bridge) bind(ctx context.Context) (cons jetstream.Consumer, keep bool, 
 	keep = b.config.KeepUnmapped || stream.CachedInfo().Config.Retention == jetstream.WorkQueuePolicy
 	cons, err = stream.Consumer(ctx, b.config.Durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		if err := b.checkProofAge(stream); err != nil {
+			return nil, false, err
+		}
 		cons, err = stream.CreateConsumer(ctx, b.consumer())
 	}
 	switch {

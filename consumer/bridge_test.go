@@ -399,6 +399,33 @@ func TestBridgeRefusesSomebodyElsesConsumer(t *testing.T) {
 	}
 }
 
+// D-39: where key rows go, a consumer that was lost does not bring back events that are older than they get. With a time from
+// which it takes events it does begin.
+func TestBridgeDoesNotBringBackForgottenKeys(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, jetstream.LimitsPolicy)
+	s.place("1", placed, `{"order":"1"}`)
+	s.stream()
+	s.config.ProofRetention, s.config.ReplayHorizon = time.Hour, time.Hour // less is left than a nak takes
+	b, err := NewBridge(s.pool, s.js, s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := b.Run(ctx); !errors.Is(err, ErrProofAge) || !strings.Contains(err.Error(), "in stream "+orders) {
+		t.Errorf("%v", err)
+	}
+	if _, err := s.js.Consumer(t.Context(), orders, "settle"); !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		t.Errorf("the consumer is there (%v)", err)
+	}
+	s.config.ProofRetention, s.config.Since = 1000*time.Hour, time.Now().Add(-time.Minute)
+	s.run()
+	s.bridge(s.js)
+	s.awaitBridged()
+	s.paidOnce("1")
+}
+
 // createConsumer also makes push consumers.
 func createConsumer(t *testing.T, js jetstream.JetStream, c jetstream.ConsumerConfig) error {
 	t.Helper()

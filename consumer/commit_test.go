@@ -104,6 +104,21 @@ func TestPerformUnbooked(t *testing.T) {
 	})
 }
 
+// An id is the same whether it is stored early or with the result, whatever it holds.
+func TestOddIDStoredEarlyIsNoSecondEffect(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := "pay\xff\xff\x00" + strings.Repeat("x", 2*maxExternalID)
+	b.kind.Perform = func(ctx context.Context, a *Attempt[payJob]) (paid, error) {
+		return paid{ID: id}, a.SaveExternalID(ctx, id)
+	}
+	b.run()
+	b.publish(plainJob)
+	if task := b.awaitStatus("pay_1", idemstore.Finished); task.EvidenceID != "" || len(task.ExternalID) != maxExternalID {
+		t.Errorf("id of %d bytes, evidence %q", len(task.ExternalID), task.EvidenceID)
+	}
+}
+
 // What the provider and the handler say is stored clean and bounded, whatever it holds (D-16), and does not keep the
 // outcome from being saved.
 func TestOddTextIsStored(t *testing.T) {

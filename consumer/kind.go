@@ -24,7 +24,7 @@ type Kind[J, R any] struct {
 	// Content says which members of the body make up the job's content.
 	Content Content
 
-	// Key gives the business key: stable, from the business event, never random and never the time.
+	// Key gives the business key: stable, from the business event, never random, never the time, and no hash of the body.
 	// An error refuses the message (bad_key); it is not retried.
 	Key func(J) (string, error)
 	// Refs gives search terms (customer, order). Optional.

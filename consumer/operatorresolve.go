@@ -15,7 +15,7 @@ type Ruling struct {
 	As         idemstore.Status // Finished or Failed
 	ExternalID string           // the provider's id, if one is known
 	// Result is the result of Finished as JSON, decoded strictly into the kind's own type. A kind with local rows needs it
-	// unless the provider can be asked.
+	// unless the provider says that it happened, or the row has a whole one.
 	Result []byte
 	// Force decides also over an attempt that is at work, and while the provider still is. What was sent stays sent.
 	Force bool

@@ -38,7 +38,7 @@ func (e *Engine) checkProofAge(ctx context.Context) error {
 		return fmt.Errorf("stream %s: %w", jobStream, err)
 	}
 	config, state := s.CachedInfo().Config, s.CachedInfo().State
-	way := comesAgain{maxAge: config.MaxAge, horizon: e.config.ReplayHorizon}
+	way := comesAgain{stream: jobStream, maxAge: config.MaxAge, horizon: e.config.ReplayHorizon}
 	if state.Msgs > 0 {
 		way.oldest = max(now().Sub(state.FirstTime), 0)
 	}
@@ -51,9 +51,28 @@ func (e *Engine) checkProofAge(ctx context.Context) error {
 	return nil
 }
 
+// checkProofAge refuses to make a consumer that would begin with events whose keys may be forgotten: to JOBS they would be new.
+func (b *Bridge) checkProofAge(stream jetstream.Stream) error {
+	state := stream.CachedInfo().State
+	if b.config.ProofRetention == 0 || state.Msgs == 0 {
+		return nil
+	}
+	oldest := state.FirstTime
+	if since := b.config.Since; since.After(oldest) {
+		oldest = since
+	}
+	way := comesAgain{stream: b.config.Stream, oldest: max(now().Sub(oldest), 0), nak: b.longest, horizon: b.config.ReplayHorizon}
+	if err := way.allows(b.config.ProofRetention); err != nil {
+		return &fatalError{fmt.Errorf("bridge: consumer %s of %s is missing, and a new one would begin with old events: %w; or let it begin "+
+			"later (Since), without the events that were passed on", b.config.Durable, b.config.Stream, err)}
+	}
+	return nil
+}
+
 // comesAgain is how long after its publish a job can come again: the stream holds its message, a nak delays it, and
 // then somebody publishes it once more by hand.
 type comesAgain struct {
+	stream  string        // that holds it
 	maxAge  time.Duration // of the stream; 0: messages stay until they are settled
 	oldest  time.Duration // age of the oldest message that it holds
 	nak     time.Duration // the longest delay of any kind
@@ -69,7 +88,7 @@ func (w comesAgain) allows(proof time.Duration) error {
 	if needed := sum(reach, w.nak, w.horizon); proof < needed {
 		return fmt.Errorf("%w: key rows go at an age of %v, but a job can come again for %v: %v in stream %s (%s), %v for the longest "+
 			"nak, %v for replays by hand; keep the rows for at least that long, or for ever (0)",
-			ErrProofAge, proof, ceiling(needed), ceiling(reach), jobStream, what, w.nak, w.horizon)
+			ErrProofAge, proof, ceiling(needed), ceiling(reach), w.stream, what, w.nak, w.horizon)
 	}
 	return nil
 }

@@ -27,6 +27,7 @@ func TestProofAge(t *testing.T) {
 		"the longest there are":               {comesAgain{maxAge: math.MaxInt64, nak: math.MaxInt64, horizon: math.MaxInt64}, math.MaxInt64 - 1, false, nil},
 		"as long as the longest there can be": {comesAgain{maxAge: math.MaxInt64, nak: math.MaxInt64, horizon: math.MaxInt64}, math.MaxInt64, true, nil},
 	} {
+		c.way.stream = jobStream
 		err := c.way.allows(c.proof)
 		if c.ok != (err == nil) || !c.ok && !errors.Is(err, ErrProofAge) {
 			t.Errorf("%s: %v", what, err)

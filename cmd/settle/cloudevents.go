@@ -38,6 +38,9 @@ Several processes with the same --durable share the work. Waits for Postgres, NA
 			sinceFlag(),
 			choiceFlag("unmapped", "what becomes of events without a kind: `CHOICE` skip (left to others; in a work queue kept as refusals "+
 				"all the same) or refuse (kept as refusals)", unmappedSkip, unmappedSkip, unmappedRefuse),
+			durationFlag("proof-retention", "age at which the key rows of final tasks are deleted, 0: never. A consumer that is missing is not "+
+				"made anew where it would begin with older events", 0, 0),
+			durationFlag("replay-horizon", "how long after its publish a job may be published again by hand", defaults.ReplayHorizon, anyPositive),
 			countFlag("max-body", "largest body of a structured event in `BYTES`", defaults.MaxBody, 2),
 			logFlag(),
 		), httpFlags("127.0.0.1:8087")...),
@@ -119,6 +122,7 @@ func answers(pool *pgxpool.Pool) error {
 
 func bridgeConfig(cmd *cli.Command) (c consumer.BridgeConfig, err error) {
 	c = consumer.BridgeConfig{Subjects: cmd.StringSlice("subject"), Durable: cmd.String("durable"), MaxBody: cmd.Int("max-body"),
+		ProofRetention: cmd.Duration("proof-retention"), ReplayHorizon: cmd.Duration("replay-horizon"),
 		KeepUnmapped: cmd.String("unmapped") == unmappedRefuse, Logger: newLog(cmd)}
 	if c.Stream, err = needed(cmd, "stream", variableOf("stream")); err != nil {
 		return c, err

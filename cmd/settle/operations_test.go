@@ -88,3 +88,29 @@ func collectVariables(cmd *cli.Command, into map[string]bool) {
 		collectVariables(sub, into)
 	}
 }
+
+// What workers call people for is in the guide, cause by cause.
+func TestEachCauseOfAnAlertIsInTheOperationsGuide(t *testing.T) {
+	t.Parallel()
+	texts, err := os.ReadFile(repository + "consumer/alerttexts.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	guide, err := os.ReadFile(repository + operations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(guide), "\n## What Settle itself calls you for\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	causes := func(pattern, text string) (names []string) {
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			names = append(names, m[1])
+		}
+		slices.Sort(names)
+		return names
+	}
+	raised, told := causes(`Cause: (?:\w+(?:\.\w+)?\()?"(\w+)`, string(texts)), causes("(?m)^\\| `(\\w+)` \\|", section)
+	if len(raised) < 11 || !slices.Equal(raised, told) {
+		t.Errorf("raised are %q, the guide has %q", raised, told)
+	}
+}
