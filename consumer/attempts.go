@@ -175,10 +175,32 @@ func (a *attempt) perform(ctx context.Context, keyUntil time.Time) settlement {
 	if answer := a.answer.Load(); answer != before {
 		status = answer.status
 	}
+	a.watchGate(ctx, g, err)
 	out := a.judge(ctx, g, err, status)
 	a.engine.report(ctx, a.kind, a.task.TaskID, signalOf(a.signalFacts(g, out, err)))
 	return a.conclude(ctx, out, conclusion{result: result, err: err, after: askedFor(err), source: Performed,
-		sent: g.judgement() == maybeApplied, status: status})
+		sent: a.seen(g) == maybeApplied, status: status})
+}
+
+// watchGate notices a handler whose requests do not pass the gate, by a result that came of none: it may have sent whatever it
+// says it did not, and nothing keeps it from sending too late.
+func (a *attempt) watchGate(ctx context.Context, g *gate, err error) {
+	class := classOf(err)
+	if class != classDone && class != classAccepted || g.judgement() != sentNothing || g.refused() {
+		return
+	}
+	if a.kind.ungated.CompareAndSwap(false, true) {
+		a.log.WarnContext(ctx, "a result came, and no request passed the send gate: send through consumer.Transport, or ask "+
+			"Attempt.MaySend before each request; what this kind says was not sent is not believed any more")
+	}
+}
+
+// seen is what the gate knows of the requests of a perform.
+func (a *attempt) seen(g *gate) judgement {
+	if a.kind.ungated.Load() {
+		return maybeApplied
+	}
+	return g.judgement()
 }
 
 // call runs a handler function with a deadline and contains its panics. A handler that ignores its context is
@@ -224,7 +246,7 @@ const handlerGrace = time.Second
 func (a *attempt) judge(ctx context.Context, g *gate, err error, status int) outcome {
 	g.shut(ErrDeadline) // the handler is done: what it left running sends nothing, so "nothing was sent" is a fact
 	return judge(judgeFacts{
-		err: err, seen: g.judgement(), refused: g.refused(), cause: g.cause(),
+		err: err, seen: a.seen(g), refused: g.refused(), cause: g.cause(),
 		lost:     errors.Is(context.Cause(ctx), ErrLost) || errors.Is(g.cause(), ErrLost),
 		draining: isStop(context.Cause(ctx)), stored: a.kind.provider.storesError(status),
 	})

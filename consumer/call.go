@@ -30,6 +30,12 @@ type Answer[R any] struct {
 // without its caller; calling again is safe.
 var ErrUnanswered = errors.New("no answer yet, and the job goes on")
 
+// What is in the error of a call whose job is over and not finished. The Answer beside it is whole.
+var (
+	ErrFailed      = errors.New("the job has failed for good")    // a declined card: a repeat gets the same answer
+	ErrNeedsReview = errors.New("a person decides about the job") // calling again later hears of that
+)
+
 // CallOf is a definition whose jobs are J and whose results are R. It lets Call infer both from the kind.
 type CallOf[J, R any] interface {
 	JobOf[J]
@@ -39,7 +45,8 @@ type CallOf[J, R any] interface {
 func (Kind[J, R]) result(R)      {}
 func (LocalKind[J, R]) result(R) {}
 
-// Call publishes a job and waits for what becomes of it. A repeat of a finished job answers at once, with the stored
+// Call publishes a job and waits for what becomes of it. It returns no error only if the job is finished; of one that failed, or
+// that waits for a person, the error is ErrFailed or ErrNeedsReview beside the Answer. A repeat answers at once, with the stored
 // result. Calling again after an error is safe: the same key has one effect.
 //
 // It waits for the worker's answer and, because that may be lost, looks at the task in db from time to time; with a nil
@@ -50,7 +57,7 @@ func Call[J, R any](ctx context.Context, db DB, js jetstream.JetStream, kind Cal
 	var none Answer[R]
 	body, err := json.Marshal(job)
 	if err != nil {
-		return none, fmt.Errorf("call: encode job: %w", err)
+		return none, unencodable(err)
 	}
 	c, err := StartCall(ctx, db, js, kind, body, nil)
 	if err != nil {
@@ -62,9 +69,15 @@ func Call[J, R any](ctx context.Context, db DB, js jetstream.JetStream, kind Cal
 	}
 	out := Answer[R]{Status: a.Status, Replayed: a.Replayed, TaskID: a.TaskID, Key: a.Key}
 	if len(a.Result) > 0 {
-		if err := json.Unmarshal(a.Result, &out.Result); err != nil {
-			return none, fmt.Errorf("call: decode result of task %d: %w", a.TaskID, err)
-		}
+		err = json.Unmarshal(a.Result, &out.Result)
+	}
+	switch {
+	case a.Status == idemstore.NeedsReview:
+		return out, fmt.Errorf("call: task %d: %w", a.TaskID, ErrNeedsReview)
+	case a.Status == idemstore.Failed: // where a person said so there is no result of the kind
+		return out, fmt.Errorf("call: task %d: %w", a.TaskID, ErrFailed)
+	case err != nil:
+		return none, fmt.Errorf("call: decode result of task %d: %w", a.TaskID, err)
 	}
 	return out, nil
 }

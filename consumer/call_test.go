@@ -113,3 +113,22 @@ func TestCallReadsTheTask(t *testing.T) {
 		t.Errorf("%+v (%v)", a, err)
 	}
 }
+
+// Whoever looks at the error alone takes nothing for done that is not.
+func TestCallOfWhatIsNotDone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.kind.Perform = func(_ context.Context, a *Attempt[payJob]) (paid, error) {
+		if a.Key == "pay_1" {
+			return paid{ID: "pay_9"}, Refused(errors.New("declined"))
+		}
+		return paid{}, Conflict(errors.New("amounts differ"))
+	}
+	b.run()
+	if a, err := Call(t.Context(), b.pool, b.js, b.kind, orderJob("1")); !errors.Is(err, ErrFailed) || a.Status != idemstore.Failed || a.Result.ID != "pay_9" {
+		t.Errorf("refused: %+v (%v)", a, err)
+	}
+	if a, err := Call(t.Context(), b.pool, b.js, b.kind, orderJob("2")); !errors.Is(err, ErrNeedsReview) || a.Status != idemstore.NeedsReview || a.TaskID != 2 {
+		t.Errorf("in doubt: %+v (%v)", a, err)
+	}
+}

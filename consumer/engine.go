@@ -58,6 +58,7 @@ type kind struct {
 	identity identity
 	bound    atomic.Bool                       // the consumer was there at the last pull
 	looked   atomic.Int64                      // when recovery last chose among its tasks: Unix nanoseconds, 0 for never
+	ungated  atomic.Bool                       // a result came without a request at the send gate: it may not know it
 	control  atomic.Pointer[idemstore.Control] // nil: nobody ever asked for anything
 	remote   *remote
 	locals   *group[*first, applied] // first deliveries of a local kind
@@ -116,7 +117,8 @@ func New(pool *pgxpool.Pool, js jetstream.JetStream, c Config, kinds ...Definiti
 }
 
 // Run serves until ctx ends, and then drains: it stops taking messages, gives back what has sent nothing, waits up
-// to Config.DrainTimeout for the rest, saves and acks, and returns nil. It returns early with an error only where
+// to Config.DrainTimeout for the rest, saves and acks, and returns: nil, or an error if a delivery or a handler did not end, at
+// latest DrainTimeout and 25 seconds after ctx. It returns early with an error only where
 // it cannot serve at all: a wrong schema (idemstore.ErrSchema), a pooler that does not keep the pool's prepared statements
 // (idemstore.ErrExecMode), clashing key prefixes (idemstore.ErrPrefixTaken), key rows that would go too early (ErrProofAge), a
 // consumer whose settings are unsafe. A database or broker that is away is waited for. Run blocks and may be called once.

@@ -77,7 +77,8 @@ func Accepted(poll time.Duration) error {
 }
 
 // NotSent says that no request left, or that the provider surely applied none. The engine believes it only if
-// it saw the same itself, at the gate and on the connection; otherwise the outcome is unknown.
+// it saw the same itself, at the gate and on the connection; otherwise the outcome is unknown. Of a kind that once
+// brought a result without a request at the gate it is not believed.
 func NotSent(err error) error { return &outcomeError{class: classNotSent, err: err} }
 
 // NotSentAfter is NotSent with the provider's wish not to be called again before d has passed (Retry-After), which

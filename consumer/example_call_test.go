@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/settlemq/settle/consumer"
-	"github.com/settlemq/settle/idemstore"
 )
 
 // Somebody waits for the charge of an order. What is not known in time is not lost: the job goes on, and the same call
@@ -27,15 +26,15 @@ func ExampleCall() {
 	switch {
 	case errors.Is(err, consumer.ErrUnanswered):
 		fmt.Println("still under way")
+	case errors.Is(err, consumer.ErrFailed):
+		fmt.Println("declined")
+	case errors.Is(err, consumer.ErrNeedsReview):
+		fmt.Println("a person decides")
 	case errors.As(err, &refused):
 		fmt.Println("no worker takes this job:", refused.Reason)
 	case err != nil:
 		fmt.Println("it may not be published; call again:", err)
-	case a.Status == idemstore.Finished:
-		fmt.Println("charged:", a.Result.ID)
-	case a.Status == idemstore.Failed:
-		fmt.Println("declined")
 	default:
-		fmt.Println("a person decides")
+		fmt.Println("charged:", a.Result.ID)
 	}
 }

@@ -144,7 +144,10 @@ type Final[J, R any] struct {
 	TaskID     int64  // settle.tasks.id
 	Attempt    int    // the number of the attempt, or act of a person, that saves
 	Result     R      // the zero R where there is none
-	Refused    string // why the provider said no; empty when the effect happened
+	Refused    string // why it failed, in the provider's words or a person's; empty when it happened, and when it was skipped
 	ExternalID string // the provider's id; empty where none is known
 	Source     Source // who learnt the outcome
 }
+
+// Happened reports whether the effect is there: it was neither refused nor skipped as out of date.
+func (f Final[J, R]) Happened() bool { return f.Refused == "" && f.Source != Skipped }

@@ -122,6 +122,13 @@ func TestPerformTable(t *testing.T) {
 			W=1 E=1 asks=0
 			booked pay_1 by perform
 			ack`},
+		{name: "a redirect is not followed", set: answers(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusMovedPermanently) // a POST would become a GET, which is answered
+		}), want: `
+			unknown attempt 1, unsure, class misconfigured, wait long
+			W=1 E=0 asks=0
+			nak kept
+			unknown: the provider cannot be used as configured`},
 		{name: "done, with another id than the row's", set: performs(func(ctx context.Context, a *Attempt[payJob], pay func() (paid, error)) (paid, error) {
 			if err := a.SaveExternalID(ctx, "pay_0"); err != nil {
 				return paid{}, err

@@ -65,9 +65,14 @@ func (e *InvalidJobError) Error() string { return fmt.Sprintf("refused (%s): %s"
 func Publish[J any](ctx context.Context, js jetstream.JetStream, kind JobOf[J], job J) (Publication, error) {
 	body, err := json.Marshal(job)
 	if err != nil {
-		return Publication{}, fmt.Errorf("publish: encode job: %w", err)
+		return Publication{}, unencodable(err)
 	}
 	return PublishRaw(ctx, js, kind, body, nil)
+}
+
+// unencodable is a job that has no JSON: trying again is of no use.
+func unencodable(err error) error {
+	return &InvalidJobError{Reason: idemstore.Malformed, Detail: "the job cannot be encoded: " + errorText(err)}
 }
 
 // ReadJob reads a body as workers read the messages of a kind: by the strict rules, and with a usable key. It is for jobs

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,25 @@ func (b *bench) sent(body string, header map[string][]string) Publication {
 		b.t.Fatal(err)
 	}
 	return out
+}
+
+// What has no JSON is refused, and not tried again for ever.
+func TestPublishOfWhatCannotBeEncoded(t *testing.T) {
+	t.Parallel()
+	type measured struct{ Value float64 }
+	k := Kind[measured, paid]{Name: "test.measure", Contract: Contract{Effect: "none"}, Key: func(measured) (string, error) { return "k", nil },
+		Perform:    func(context.Context, *Attempt[measured]) (paid, error) { return paid{}, nil },
+		ExternalID: func(paid) string { return "" }}
+	var invalid *InvalidJobError
+	if _, err := Publish(t.Context(), nil, k, measured{math.NaN()}); !errors.As(err, &invalid) || invalid.Reason != idemstore.Malformed {
+		t.Errorf("%v", err)
+	}
+	if err := PublishTx(t.Context(), nil, k, measured{math.NaN()}); !errors.As(err, &invalid) {
+		t.Errorf("in a transaction: %v", err)
+	}
+	if _, err := Call(t.Context(), nil, nil, k, measured{math.NaN()}); !errors.As(err, &invalid) {
+		t.Errorf("called: %v", err)
+	}
 }
 
 func TestPublish(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 func PublishTx[J any](ctx context.Context, tx pgx.Tx, kind JobOf[J], job J) error {
 	body, err := json.Marshal(job)
 	if err != nil {
-		return fmt.Errorf("publish: encode job: %w", err)
+		return unencodable(err)
 	}
 	d, err := kind.define()
 	if err != nil {

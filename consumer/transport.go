@@ -43,8 +43,9 @@ const (
 //
 // A refusal at the gate matches ErrLost, ErrDraining, ErrPaused or ErrDeadline. Where the provider has a cap, each
 // further request of one Perform or Lookup waits for its turn. Every request that leaves makes one client
-// span and carries its traceparent. A Transport follows no redirect and retries nothing; it must not be copied
-// after its first use.
+// span and carries its traceparent. A Transport retries nothing, and sends nothing that an http.Client makes of a redirect: that
+// fails with an error of Misconfigured, and the redirect was an answer without an outcome. It must not be copied after its
+// first use.
 type Transport struct {
 	// Base sends the requests. Nil is a private copy of http.DefaultTransport that keeps up to 100 idle
 	// connections to one host. A Base that does not report to net/http/httptrace is safe, but then every
@@ -55,12 +56,20 @@ type Transport struct {
 	private http.RoundTripper
 }
 
+// errRedirected is what a request gets that an http.Client makes of a redirect: of a POST it would make a GET, whose answer says
+// nothing about the effect.
+var errRedirected = Misconfigured(errors.New("the provider redirects: the address is wrong; a redirect is not followed"))
+
 // errNotRepeated says that a connection broke before the answer. The request may have had its effect.
 var errNotRepeated = errors.New("connection closed before the answer; the request is not repeated")
 
 // RoundTrip sends req once. It blocks until the answer's header has arrived, ctx of req is done, or the request
 // has failed.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Response != nil { // the redirect that it was made of
+		closeBody(req)
+		return nil, errRedirected
+	}
 	g := gateFrom(req.Context())
 	err := awaitPace(req.Context())
 	if err == nil {

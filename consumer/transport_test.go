@@ -14,6 +14,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/settlemq/settle/idemstore"
+	"github.com/settlemq/settle/internal/telemetry"
 )
 
 // newTransport is a Transport whose connections end with the test. It trusts server's certificate, if it has one.
@@ -304,5 +307,32 @@ func TestTransportZero(t *testing.T) {
 	}
 	if tr.base() == http.DefaultTransport {
 		t.Error("it shares http.DefaultTransport")
+	}
+}
+
+// A kind whose results come without a request at the gate may have sent what it says it did not: it is asked about.
+func TestAKindThatDoesNotPassTheGateIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var out lockedBuffer
+	b.conf.Logger = telemetry.Logger(&out, false, slog.LevelWarn)
+	b.kind.Provider.AbsentAfter = time.Hour
+	b.kind.Perform = func(_ context.Context, a *Attempt[payJob]) (paid, error) {
+		if a.Key == "pay_1" {
+			return paid{ID: "pay_1"}, nil
+		}
+		return paid{}, NotSent(errors.New("so it says"))
+	}
+	b.kind.Lookup = func(context.Context, *Attempt[payJob]) (paid, Verdict, error) { return paid{}, CannotTell, nil }
+	stop := b.run()
+	b.publish(plainJob)
+	b.awaitStatus("pay_1", idemstore.Finished)
+	b.publish(`{"order":"2"}`)
+	if task := b.awaitStatus("pay_2", idemstore.Unknown); !task.Unsure || task.Failures == 0 {
+		t.Errorf("unsure %t, %d failures", task.Unsure, task.Failures)
+	}
+	stop()
+	if n := strings.Count(out.b.String(), "no request passed the send gate"); n != 1 {
+		t.Errorf("it is said %d times", n)
 	}
 }

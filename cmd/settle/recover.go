@@ -152,7 +152,7 @@ func newRecoverReport(cmd *cli.Command, o consumer.RecoverOptions) *recoverRepor
 func (r *recoverReport) begin(n int) {
 	r.total = n
 	if n == 0 && r.json == nil {
-		_, r.failed = fmt.Fprintf(r.w, "No task that was created %s to %s ago is open.\n", story.Short(r.from), story.Short(r.to))
+		_, r.failed = fmt.Fprintf(r.w, "No task that was created %s to %s ago is open. Older ones: --window.\n", story.Short(r.from), story.Short(r.to))
 	}
 	if r.shows && n > 0 {
 		r.progress = drawProgress(os.Stderr, int64(n), "recovering", "tasks")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -80,7 +81,7 @@ func withPool(do func(context.Context, *cli.Command, *pgxpool.Pool, *idemstore.S
 func listTasks(ctx context.Context, cmd *cli.Command, store *idemstore.Store) error {
 	limit := cmd.Int("limit")
 	tasks, err := store.List(ctx, idemstore.Filter{
-		Kind: cmd.String("kind"), Status: idemstore.Status(cmd.String("status")),
+		Kind: cmd.String("kind"), Status: statusOf(cmd.String("status")),
 		AfterID: cmd.Int64("after"), Limit: limit,
 	})
 	if err != nil {
@@ -169,11 +170,19 @@ func statusNames() []string {
 	}
 }
 
-func knownStatus(given string) error {
+// statusOf is a status by its name, or by the words that lists have for it.
+func statusOf(given string) idemstore.Status {
 	for _, name := range statusNames() {
-		if given == name {
-			return nil
+		if s := idemstore.Status(name); given == story.Status(s) {
+			return s
 		}
+	}
+	return idemstore.Status(given)
+}
+
+func knownStatus(given string) error {
+	if slices.Contains(statusNames(), string(statusOf(given))) {
+		return nil
 	}
 	return fmt.Errorf("must be one of %s", strings.Join(statusNames(), ", "))
 }

@@ -30,6 +30,21 @@ func oneOfEach(t *testing.T) (env map[string]string) {
 	return map[string]string{"DATABASE_URL": url}
 }
 
+// What a list says of a status can be asked for, in the list's words and in the table's.
+func TestListByStatusInItsOwnWords(t *testing.T) {
+	t.Parallel()
+	env := oneOfEach(t)
+	for given, want := range map[string]string{"started": "order_1", "pending": "order_1", "done": "order_3", "finished": "order_3", "needs review": "order/5"} {
+		code, out, errOut := runSettle(t, env, nil, "tasks", "list", "--status", given)
+		if code != exitDone || !strings.Contains(out, want) || strings.Count(out, "payment.charge") != 1 {
+			t.Errorf("%s: exit %d, %s%s", given, code, out, errOut)
+		}
+	}
+	if code, _, errOut := runSettle(t, env, nil, "tasks", "list", "--status", "lost"); code != exitUsage || !strings.Contains(errOut, "needs_review") {
+		t.Errorf("exit %d, %s", code, errOut)
+	}
+}
+
 func TestListUsesPlainWords(t *testing.T) {
 	t.Parallel()
 	env := oneOfEach(t)

@@ -100,6 +100,19 @@ var flaws = map[string]flaw{
 			return nil
 		}
 	}, "the provider refuses", "Commit does the same for a refused job"},
+	"a Commit that ignores what is out of date": {func(k *consumer.Kind[parcel, label], _ *client) {
+		one := int64(1)
+		k.Entity = func(p parcel) (string, consumer.Version) { return p.Order, consumer.Version{Number: &one} }
+		k.Commit = func(w *consumer.Writes, f consumer.Final[parcel, label]) error {
+			if f.Refused == "" {
+				w.Exec(`insert into parcels.labels values ($1, $2)`, f.Job.Order, f.ExternalID)
+			}
+			return nil
+		}
+	}, "nothing goes wrong", "booked over a newer one"},
+	"requests that do not pass the gate": {func(_ *consumer.Kind[parcel, label], c *client) {
+		c.http.Transport = nil
+	}, "nothing goes wrong", "no request passed the send gate"},
 	"a refusal treated as an error": {func(k *consumer.Kind[parcel, label], c *client) {
 		k.Perform = func(ctx context.Context, a *consumer.Attempt[parcel]) (label, error) {
 			l, err := c.book(ctx, a.ProviderKey, a.Job)

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +40,8 @@ type stage[J, R any] struct {
 	mu       sync.Mutex
 	verdicts []consumer.Verdict // of look-ups, oldest first
 	refusals []commits          // what Commit did about refusals
+	skips    []commits          // and about events that are out of date
+	ungated  atomic.Bool        // a result came without a request at the send gate
 }
 
 func newStage[J, R any](t *testing.T, s Subject[J, R]) *stage[J, R] {
@@ -85,7 +89,7 @@ func (s *stage[J, R]) kind() consumer.Kind[J, R] {
 		}
 	}
 	if k.Commit != nil {
-		k.Commit = s.watchCommit(k.Commit)
+		k.Commit = s.watchCommit(k.Commit, k.Entity != nil)
 	}
 	return k
 }
@@ -124,7 +128,9 @@ func (s *stage[J, R]) start(tune func(*process, *consumer.Kind[J, R])) *process 
 	if tune != nil {
 		tune(p, &k)
 	}
-	e, err := consumer.New(pool, js, shortClocks(), k)
+	c := shortClocks()
+	c.Logger = slog.New(&listener{Handler: slog.DiscardHandler, heard: &s.ungated})
+	e, err := consumer.New(pool, js, c, k)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -142,6 +148,23 @@ func (s *stage[J, R]) start(tune func(*process, *consumer.Kind[J, R])) *process 
 		pool.Close()
 	})
 	return p
+}
+
+// listener hears the engine say that a kind does not pass the send gate.
+type listener struct {
+	slog.Handler
+	heard *atomic.Bool
+}
+
+func (l *listener) Enabled(_ context.Context, level slog.Level) bool { return level == slog.LevelWarn }
+func (l *listener) WithAttrs([]slog.Attr) slog.Handler               { return l }
+func (l *listener) WithGroup(string) slog.Handler                    { return l }
+
+func (l *listener) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "no request passed the send gate") {
+		l.heard.Store(true)
+	}
+	return nil
 }
 
 // die ends the process as a kill would: nothing that it does from now on reaches Postgres or the broker.

@@ -21,6 +21,18 @@ func (s *stage[J, R]) quietDay() {
 		s.t.Errorf("A repeat of a finished job sent %d requests. Does Key depend on anything but the job?", now-before)
 	}
 	s.once()
+	if s.ungated.Load() {
+		s.t.Error("A result came and no request passed the send gate: in production a worker that stood still for longer than its lease sends when it wakes, " +
+			"after another one has finished the job. Send through consumer.Transport, or ask Attempt.MaySend before each request.")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.skips {
+		if c.not != "" && c.not == c.happened {
+			s.t.Errorf("Commit does the same for an event that is out of date, and was not sent, as for one that happened: in production an old event is "+
+				"booked over a newer one. Look at Final.Happened.\n%s", c.not)
+		}
+	}
 }
 
 func (s *stage[J, R]) twiceAtOnce() {
@@ -214,9 +226,9 @@ func (s *stage[J, R]) refused() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.refusals {
-		if c.refused != "" && c.refused == c.happened {
+		if c.not != "" && c.not == c.happened {
 			s.t.Errorf("Commit does the same for a refused job as for one that happened: in production a declined order is marked as paid. "+
-				"Look at Final.Refused.\n%s", c.refused)
+				"Look at Final.Refused.\n%s", c.not)
 		}
 	}
 }
