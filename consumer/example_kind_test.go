@@ -44,37 +44,59 @@ func (c *Client) Create(ctx context.Context, key string, j Job) (Charge, error) 
 		return Charge{}, err
 	}
 	req.Header.Set("Idempotency-Key", key)
-	charge, status, err := c.do(req)
-	if status == http.StatusPaymentRequired {
-		return charge, consumer.Refused(errors.New("declined"))
+	charge, err := c.do(req)
+	if isAnswer(err, http.StatusPaymentRequired, "card_declined") {
+		return charge, consumer.Refused(err)
 	}
 	return charge, err
 }
 
-// Find looks a charge up by its key and creates nothing.
+// Find looks a charge up by its key and creates nothing. Only the provider's own word counts as "none": a proxy answers 404, too.
 func (c *Client) Find(ctx context.Context, key string) (Charge, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.BaseURL+"/charges?key="+url.QueryEscape(key), http.NoBody)
 	if err != nil {
 		return Charge{}, err
 	}
-	charge, status, err := c.do(req)
-	if status == http.StatusNotFound {
+	charge, err := c.do(req)
+	if isAnswer(err, http.StatusNotFound, "not_found") {
 		return charge, ErrNone
 	}
 	return charge, err
 }
 
-func (c *Client) do(req *http.Request) (charge Charge, status int, err error) {
+func (c *Client) do(req *http.Request) (charge Charge, err error) {
 	res, err := c.HTTP.Do(req)
 	if err != nil {
-		return charge, 0, err
+		return charge, err
 	}
 	defer res.Body.Close()
-	if res.StatusCode >= http.StatusMultipleChoices {
-		return charge, res.StatusCode, fmt.Errorf("the provider answered %d", res.StatusCode)
+	var answer struct {
+		Charge
+		Code string `json:"code"`
 	}
-	err = json.NewDecoder(res.Body).Decode(&charge)
-	return charge, res.StatusCode, err
+	err = json.NewDecoder(res.Body).Decode(&answer)
+	switch {
+	case res.StatusCode >= http.StatusMultipleChoices:
+		return answer.Charge, &answerError{res.StatusCode, answer.Code}
+	case err == nil && answer.ID == "":
+		err = errors.New("the answer names no charge") // so nobody knows whether there is one
+	}
+	return answer.Charge, err
+}
+
+// answerError is an answer that is no success.
+type answerError struct {
+	status int
+	code   string
+}
+
+func (e *answerError) Error() string {
+	return fmt.Sprintf("the provider answered %d %s", e.status, e.code)
+}
+
+func isAnswer(err error, status int, code string) bool {
+	var e *answerError
+	return errors.As(err, &e) && e.status == status && e.code == code
 }
 
 func charge(api *Client) consumer.Kind[Job, Charge] {
@@ -104,7 +126,7 @@ func charge(api *Client) consumer.Kind[Job, Charge] {
 		ExternalID: func(c Charge) string { return c.ID },
 		// Local rows and events: committed with the result, or not at all.
 		Commit: func(w *consumer.Writes, f consumer.Final[Job, Charge]) error {
-			if f.Refused == "" {
+			if f.Happened() {
 				w.Exec(`update shop.orders set status = 'paid', charge_id = $2 where order_id = $1`, f.Job.OrderID, f.ExternalID)
 				w.Emit("events.payment.charged", f.Key, f.Result)
 			}
