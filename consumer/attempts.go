@@ -30,6 +30,7 @@ type attempt struct {
 	gate     atomic.Pointer[gate]
 	leaseEnd atomic.Pointer[time.Time]
 	saving   atomic.Bool
+	stepping atomic.Bool               // a step is under way
 	progress atomic.Pointer[time.Time] // when the step under way began, or the local job behind others of its group
 	aside    int                       // of a step kind: records that this attempt has set aside
 	result   any                       // of a local job

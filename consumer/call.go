@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -109,11 +110,23 @@ func StartCall(ctx context.Context, db DB, js jetstream.JetStream, kind Definiti
 	if c.answers, err = js.Conn().SubscribeSync(inbox); err != nil {
 		return nil, fmt.Errorf("call: %w", err)
 	}
-	if c.Publication, err = PublishRaw(ctx, js, kind, body, callHeaders(header, inbox, db == nil)); err != nil {
+	c.Publication, err = PublishRaw(ctx, js, kind, body, callHeaders(header, inbox, db == nil))
+	if err == nil && c.dropped() && db != nil && !c.accepted(ctx) { // the one before it may have been refused: whoever asks again is told why
+		again := callHeaders(header, inbox, false)
+		maps.DeleteFunc(again, func(name string, _ []string) bool { return strings.EqualFold(name, headerMessageID) })
+		c.Publication, err = PublishRaw(ctx, js, kind, body, callHeaders(again, inbox, true))
+	}
+	if err != nil {
 		c.end()
 		return nil, err
 	}
 	return c, nil
+}
+
+// accepted reports whether there is a task of this job, as far as can be told.
+func (c *StartedCall) accepted(ctx context.Context) bool {
+	_, err := idemstore.Outcome(ctx, c.db, c.kind, c.key, c.hash)
+	return !errors.Is(err, pgx.ErrNoRows)
 }
 
 func callHeaders(given map[string][]string, inbox string, ownID bool) map[string][]string {

@@ -30,6 +30,9 @@ func TestCall(t *testing.T) {
 	if _, err := Call(ctx, b.pool, b.js, b.kind, other); !errors.As(err, &refused) || refused.Reason != idemstore.Conflict {
 		t.Errorf("other content under the same key: %v", err)
 	}
+	if _, err := Call(ctx, b.pool, b.js, b.kind, other); !errors.As(err, &refused) || refused.Reason != idemstore.Conflict {
+		t.Errorf("the same again, which the stream drops: %v", err)
+	}
 }
 
 // Where the table is faster than the worker's answer, it also tells who did the work: another message, not this one.

@@ -137,9 +137,11 @@ func (a *attempt) applyHeld(ctx context.Context, c idemstore.Claimed) settlement
 	return a.applied(ctx, saved)
 }
 
-// locksRow reports whether the attempt has its row locked, in the transaction of a local job: until that ends nobody
+// locksRow reports whether the attempt has its row locked, in the transaction of a local job or of a step: until that ends nobody
 // can take the task, and no renewal would get at it.
-func (a *attempt) locksRow() bool { return a.kind.apply != nil && a.saving.Load() }
+func (a *attempt) locksRow() bool {
+	return a.kind.apply != nil && (a.saving.Load() || a.stepping.Load())
+}
 
 // work is what a local job does inside its transaction, up to the outcome that is saved with its rows.
 func (a *attempt) work(ctx context.Context, tx pgx.Tx) (s idemstore.Save, err error) {

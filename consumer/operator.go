@@ -110,6 +110,12 @@ func (o *Operator) Cancel(ctx context.Context, task idemstore.Task, by ActOption
 		if a == nil {
 			return no, nil
 		}
+		switch done, err := o.engine.store.StepsDone(ctx, task.TaskID); {
+		case err != nil:
+			return Acted{}, fmt.Errorf("cancel: %w", err)
+		case len(done) > 0:
+			return x.refuse("%d of its records are done already, and stay; retry does the others", len(done)), nil
+		}
 		return x.close(ctx, a, x.failed("cancelled", closing{unsent: true, done: x.effect()}))
 	})
 }

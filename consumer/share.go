@@ -66,6 +66,9 @@ func (s *share) take(n int, at time.Time) int {
 	if s.parts > 0 {
 		s.fill(at)
 		n = min(n, int(s.tokens))
+		if s.rate() <= 0 { // what was saved up is of no use: no call passes
+			n = 0
+		}
 	}
 	n = max(n, 0)
 	s.tokens -= float64(n)
@@ -106,7 +109,7 @@ func (s *share) wait(at time.Time) (wait time.Duration, ok bool) {
 	s.fill(at)
 	rate := s.rate()
 	if s.tokens >= 1 || rate <= 0 {
-		return 0, s.tokens >= 1
+		return 0, rate > 0
 	}
 	return time.Duration(math.Ceil((1 - s.tokens) / rate * float64(time.Second))), false
 }

@@ -82,6 +82,17 @@ func TestShareRate(t *testing.T) {
 	if _, ok := s.slot(after(15_000), true, time.Hour); ok {
 		t.Error("a call passes at a rate of nothing")
 	}
+	s.tokens = 1 // saved up before
+	if n := s.take(9, after(15_000)); n != 0 {
+		t.Errorf("%d messages are taken that cannot be sent", n)
+	}
+	if _, ok := s.wait(after(15_000)); ok {
+		t.Error("a message may be taken that cannot be sent")
+	}
+	s.granted(idemstore.Grant{Rate: 7}, after(15_000), after(20_000))
+	if n := s.take(9, after(15_000)); n != 1 {
+		t.Errorf("%d messages once there is a rate again, want what was saved up", n)
+	}
 }
 
 // Calls that no message was counted for, such as a resend after a look-up, slow the intake down.

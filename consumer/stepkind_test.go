@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -176,5 +177,55 @@ func TestStepAfterTheTaskWasTaken(t *testing.T) {
 	}
 	if got := b.notes(); strings.Count(got, "record") != 5 {
 		t.Errorf("notes %s, want 5", got)
+	}
+}
+
+// A record that takes longer than AckWait and lease stays with its worker, done or set aside: its row is locked, its message kept.
+func TestStepOutlastsItsClocks(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"done":      {nil, `10 records; set aside []`},
+		"set aside": {errors.New("no such customer"), `10 records; set aside ["4: no such customer"]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newLocalBench(t)
+			b.conf.AckWait, b.conf.Lease, b.conf.Policy.Deadline = time.Second, time.Second, 10*time.Second
+			var runs atomic.Int32
+			k := tenSteps(4, func(context.Context, pgx.Tx, int) error {
+				runs.Add(1)
+				<-time.After(2500 * time.Millisecond)
+				return c.err
+			})
+			b.serve(k)
+			b.serve(k)
+			b.publish(`{"order":"1"}`)
+			task := b.awaitStatus("pay_1", idemstore.Finished)
+			if want := strconv.Quote(c.want); string(task.Result) != want || task.Attempt != 1 || task.Failures != 0 || runs.Load() != 1 {
+				t.Errorf("%s after %d attempts, %d failures, %d runs; want %s", task.Result, task.Attempt, task.Failures, runs.Load(), want)
+			}
+		})
+	}
+}
+
+// What records are done cannot be called not done.
+func TestCancelBesideSteps(t *testing.T) {
+	t.Parallel()
+	b := newLocalBench(t)
+	b.conf.Policy.MaxFailures = 1
+	k := tenSteps(4, failsAlways(NotSent(errors.New("away"))))
+	b.serve(k)
+	b.publish(`{"order":"1"}`)
+	task := b.awaitStatus("pay_1", idemstore.NeedsReview)
+	o, err := NewOperator(b.pool, Config{Policy: b.conf.Policy}, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	acted, err := o.Cancel(t.Context(), task, ActOptions{Actor: "anna", Reason: "no"})
+	if err != nil || acted.Outcome != OutcomeRefused || !strings.Contains(acted.Message, "4 of its records are done") {
+		t.Errorf("%+v (%v)", acted, err)
 	}
 }

@@ -49,7 +49,9 @@ func (a *attempt) runSteps(ctx context.Context, c idemstore.Claimed) settlement 
 
 // doStep does one record, or sets it aside. stop ends the attempt.
 func (a *attempt) doStep(ctx context.Context, x idemstore.Step, do step) (s settlement, stop bool) {
-	before := a.progressed()
+	a.progressed()
+	a.stepping.Store(true)
+	defer a.stepping.Store(false)
 	limited, cancel := a.limitApply(ctx)
 	defer cancel()
 	renewed, err := a.engine.store.DoStep(limited, x, a.kind.applyLimit(), func(tx pgx.Tx) (string, error) { return a.inStep(ctx, tx, x.Index, do) })
@@ -66,7 +68,7 @@ func (a *attempt) doStep(ctx context.Context, x idemstore.Step, do step) (s sett
 		return a.notSaved(ctx, conclusion{}, err), true
 	}
 	if renewed {
-		a.renewed(before.Add(a.engine.config.Lease))
+		a.renewed(a.ended.Add(a.engine.config.Lease))
 	}
 	return s, false
 }
@@ -78,6 +80,7 @@ func (a *attempt) inStep(ctx context.Context, tx pgx.Tx, i int, do step) (outcom
 	ctx, cancel := context.WithDeadlineCause(ctx, a.began().Add(a.kind.policy.Deadline), ErrDeadline)
 	defer cancel()
 	outcome, err = contain(func() (string, error) { return do(ctx, tx) })
+	a.ended = now() // before its commit, which moves the lease on
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}

@@ -12,21 +12,21 @@ import (
 
 // Steps of resumable jobs: each record with its progress row in one transaction, under the fence.
 
-// holdStep is holdRow for one step ($1 id, $2 attempt, $3 token), and moves the lease on when half of it ($4, microseconds)
-// is over: steps that follow each other have the row locked most of the time, so that a heartbeat would rarely get at it.
-// The lease must still run: whoever lost it may be followed by another attempt at the same step.
+// holdStep is holdRow for one step ($1 id, $2 attempt, $3 token). The lease must still run, for whoever lost it may be followed
+// by another attempt at the same step; but not ($4) where a step that outlasted it is only set aside: that the task is still
+// this attempt's is enough, for under the lock nobody else begins.
 const holdStep = `/* settle:hold-step */
 with held as materialized (
   select t.id, t.lease_until from settle.tasks t
   where t.id = $1 and t.attempts = $2 and t.token = $3 and t.status = 'started' for update of t
-), renewed as (
-  update settle.tasks t set lease_until = clock_timestamp() + $4::bigint * interval '1 microsecond', updated_at = clock_timestamp()
-  from held h
-  where t.id = h.id and h.lease_until > clock_timestamp()
-    and h.lease_until < clock_timestamp() + ($4::bigint / 2) * interval '1 microsecond'
-  returning t.id
 )
-select settle.fence(exists (select from held where lease_until > clock_timestamp()), $1), exists (select from renewed)`
+select settle.fence(exists (select from held where $4::boolean or lease_until > clock_timestamp()), $1)`
+
+// renewStep moves the lease on ($2, microseconds) at the end of a step, when half of it is over or all: a heartbeat rarely gets
+// at a row that steps have locked, and not at all while one of them lasts longer than the lease.
+const renewStep = `/* settle:renew-step */
+update settle.tasks set lease_until = clock_timestamp() + $2::bigint * interval '1 microsecond', updated_at = clock_timestamp()
+where id = $1 and lease_until < clock_timestamp() + ($2::bigint / 2) * interval '1 microsecond'`
 
 // addStep keeps what became of a step, and of how many there are, so that progress can be read without knowing the job.
 const addStep = `/* settle:add-step */
@@ -115,8 +115,8 @@ func (s *Store) Progress(ctx context.Context, taskID int64) (Progress, error) {
 	return found[0], nil
 }
 
-// DoStep runs work and records its outcome in one transaction, under the fence and a lease that still runs. It says
-// whether the lease was moved on.
+// DoStep runs work and records its outcome in one transaction, under the fence and a lease that still runs when it begins:
+// it may last longer, for its row is locked. It says whether the lease was moved on at its end.
 //
 // Errors and repetitions are those of ApplyHeld: a *WorkError means that nothing of it was committed, ErrLost that the
 // attempt has lost the task. A connection that breaks under the work says nothing about the work, so that is run again.
@@ -128,13 +128,16 @@ func (s *Store) DoStep(ctx context.Context, x Step, limit time.Duration, work fu
 		worked, renewed = false, false
 		return s.inTx(ctx, limit, func(conn *pgx.Conn, tx pgx.Tx) (err error) {
 			var held bool
-			if err := tx.QueryRow(ctx, holdStep, x.TaskID, x.Attempt, x.Token, x.Lease.Microseconds()).Scan(&held, &renewed); err != nil {
+			if err := tx.QueryRow(ctx, holdStep, x.TaskID, x.Attempt, x.Token, false).Scan(&held); err != nil {
 				return err
 			}
 			worked = true
 			outcome, err = work(lent{tx})
 			return judgeStep(conn, err)
-		}, func(conn *pgx.Conn, _ pgx.Tx) error { return x.commit(ctx, conn, outcome) })
+		}, func(conn *pgx.Conn, _ pgx.Tx) (err error) {
+			renewed, err = x.commit(ctx, conn, outcome)
+			return err
+		})
 	})
 	switch {
 	case err == nil:
@@ -163,12 +166,16 @@ func judgeStep(conn *pgx.Conn, err error) error {
 	return &WorkError{err}
 }
 
-// commit records the outcome and ends the transaction, in one round trip.
-func (x Step) commit(ctx context.Context, conn *pgx.Conn, outcome string) error {
+// commit records the outcome, moves the lease on and ends the transaction, in one round trip.
+func (x Step) commit(ctx context.Context, conn *pgx.Conn, outcome string) (renewed bool, err error) {
 	b := &pgx.Batch{}
 	b.Queue(addStep, x.TaskID, x.Index, x.Total, clean(outcome), nil)
+	b.Queue(renewStep, x.TaskID, x.Lease.Microseconds()).Exec(func(tag pgconn.CommandTag) error {
+		renewed = tag.RowsAffected() > 0
+		return nil
+	})
 	b.Queue(commitTx)
-	return conn.SendBatch(ctx, b).Close()
+	return renewed, conn.SendBatch(ctx, b).Close()
 }
 
 // isRecorded reports whether a step was refused because it is recorded already. The row that says so was committed by
@@ -196,14 +203,19 @@ func (s *Store) SetStepAside(ctx context.Context, x Step, reason string) (renewe
 	err = again(ctx, func(ctx context.Context) error {
 		renewed = false
 		return repeatable(s.transact(ctx, func(b *pgx.Batch) {
-			b.Queue(holdStep, x.TaskID, x.Attempt, x.Token, x.Lease.Microseconds())
+			b.Queue(holdStep, x.TaskID, x.Attempt, x.Token, true)
 			b.Queue(addStep, x.TaskID, x.Index, x.Total, SetAside, clean(reason))
+			b.Queue(renewStep, x.TaskID, x.Lease.Microseconds())
 		}, func(r pgx.BatchResults) error {
 			var held bool
-			if err := r.QueryRow().Scan(&held, &renewed); err != nil {
+			if err := r.QueryRow().Scan(&held); err != nil {
 				return err
 			}
-			_, err := r.Exec()
+			if _, err := r.Exec(); err != nil {
+				return err
+			}
+			tag, err := r.Exec()
+			renewed = tag.RowsAffected() > 0
 			return err
 		}))
 	})
