@@ -49,6 +49,10 @@ func eraseAPerson(t *testing.T, archived bool) {
 		execute(t, url, `update settle.tasks set expires_at = clock_timestamp()`)
 		runOrFail(t, env, "archive")
 	}
+	execute(t, url, `insert into settle.presses (id, token, actor, act, place, reason, digest, outcome, message, ended_at)
+		select gen_random_uuid(), gen_random_uuid(), 'ann', 'note', '/tasks/' || id, 'c_17 called', '', 'done', 'c_17 is noted', clock_timestamp()
+		from settle.tasks where key = 'order_18452'`) // as the screen does
+	execute(t, url, `update settle.tasks set event_id = 'of c_17', event_source = '/c_17' where key = 'order_18452'`)
 	awaitRow(t, url, `(select where not exists (select from settle.outbox)) published`) // else the task is left alone
 	execute(t, url, erasing(t))
 
