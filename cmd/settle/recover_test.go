@@ -102,7 +102,7 @@ func TestRecoverWithNothingToDo(t *testing.T) {
 	env := map[string]string{"DATABASE_URL": devtest.Database(t), "SETTLE_PROVIDER_URL": "http://127.0.0.1:1"}
 	for _, args := range [][]string{{"--dry-run"}, {"--reason", "so"}} {
 		code, out, errOut := runSettle(t, env, nil, append([]string{"recover", "--older-than", "15m", "--window", "24h"}, args...)...)
-		if code != exitDone || out != "No task that was created 15m to 24h ago is open.\n" || errOut != "" {
+		if code != exitDone || out != "No task that was created 15m to 24h ago is open. Older ones: --window.\n" || errOut != "" {
 			t.Errorf("%v: exit %d, %s%s", args, code, out, errOut)
 		}
 	}
