@@ -112,11 +112,17 @@ func (a *attempt) resend(ctx context.Context, d decision, asked askFacts) settle
 	case err != nil:
 		return a.conclude(ctx, a.judgeCheck(ctx, err), conclusion{err: err, after: askedFor(err), source: Checked})
 	}
-	if why := a.heldBack(ctx, true); why != "" {
+	held := func(why string) settlement {
 		return a.commit(ctx, decideHeld(why), conclusion{source: LookedUp, verdict: asked.verdict.String()})
+	}
+	if why := a.kind.heldByMode(true); why != "" {
+		return held(why)
 	}
 	if s, free := a.guard(ctx, &asked); !free {
 		return s
+	}
+	if why := a.heldBack(ctx, true); why != "" {
+		return held(why)
 	}
 	keyUntil, err := a.arm(ctx, d)
 	if err != nil && errors.Is(context.Cause(ctx), ErrDraining) {

@@ -126,11 +126,14 @@ func (a *attempt) performChecked(ctx context.Context) settlement {
 	case err != nil:
 		return a.conclude(ctx, a.judgeCheck(ctx, err), conclusion{err: err, after: askedFor(err), source: Checked})
 	}
-	if why := a.heldBack(ctx, true); why != "" {
+	if why := a.kind.heldByMode(true); why != "" {
 		return a.holdBack(ctx, why)
 	}
-	if s, free := a.guard(ctx, nil); !free {
+	if s, free := a.guard(ctx, nil); !free { // before the turn: an event that has to wait needs none
 		return s
+	}
+	if why := a.heldBack(ctx, true); why != "" {
+		return a.holdBack(ctx, why)
 	}
 	return a.perform(ctx, time.Time{})
 }

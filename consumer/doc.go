@@ -99,6 +99,8 @@
 //
 // "Not sent" is the engine's own judgement: the gate was shut before anything passed, or each request ended before
 // it had a connection or with a status that applied nothing. A handler's word for it counts only if that agrees.
+// Handlers say what they know with Accepted, Refused, NotSent, Misconfigured, Conflict, InProgress and Replayed; every other
+// error, and UnknownAfter, is "anything else".
 //
 // # What a look-up may say
 //

@@ -287,3 +287,26 @@ func TestD35Storm(t *testing.T) {
 		t.Errorf("the CRM has %d contacts", len(newest))
 	}
 }
+
+// Events that wait for another one of their entity take nothing of the provider's cap from those of other entities.
+func TestD35HeldEventsNeedNoTurn(t *testing.T) {
+	t.Parallel()
+	b := newCRM(t)
+	b.conf.Slots = 4
+	b.push.Provider.MaxPerSecond = 1
+	b.push.Policy = Policy{BackoffMin: 8 * time.Hour, BackoffMax: 8 * time.Hour}
+	b.serve(b.push)
+	b.pay.then(noAnswer)
+	b.awaitStatus(b.event(1), idemstore.Unknown) // and not asked about for hours
+	const held = 30
+	for n := range int64(held) {
+		b.event(n + 2)
+	}
+	began := time.Now()
+	one := int64(1)
+	other := b.send(pushJob{Contact: "d", Event: "v1", Number: &one})
+	b.awaitStatus(other, idemstore.Finished)
+	if took := time.Since(began); took > held*time.Second/2 {
+		t.Errorf("the event of another entity had to wait for %s behind %d that sent nothing, at one call a second", took, held)
+	}
+}

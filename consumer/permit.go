@@ -185,16 +185,26 @@ const (
 	heldCapped = "the worker's share of the provider's cap is used up"
 )
 
+// heldByMode says why nothing may be asked, or sent, as a person has set the kind; empty if it may.
+func (k *kind) heldByMode(sending bool) (why string) {
+	switch {
+	case !k.mayAsk():
+		return heldPaused
+	case sending && !k.mayPerform():
+		return heldAsking
+	}
+	return ""
+}
+
 // heldBack says why the provider may not be called for this attempt now; empty if it may. sending tells a perform from
 // a look-up. Where the provider has a cap it waits for the attempt's turn. When ctx ends meanwhile the call goes on to
 // what ctx ended for.
 func (a *attempt) heldBack(ctx context.Context, sending bool) (why string) {
 	a.permit.remote = a.kind.remote
+	if why := a.kind.heldByMode(sending); why != "" {
+		return why
+	}
 	switch {
-	case !a.kind.mayAsk():
-		return heldPaused
-	case sending && !a.kind.mayPerform():
-		return heldAsking
 	case sending && !a.permit.mayTry(now()):
 		return heldOpen
 	case !a.awaitTurn(ctx):
