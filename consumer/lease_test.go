@@ -258,11 +258,7 @@ func TestDeadlineShutsTheGate(t *testing.T) {
 func TestHeartbeatDoesNotReviveALostAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.conf.Lease = time.Minute
-	e, err := New(b.pool, b.js, b.conf, b.kind)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := b.idle()
 	old, oldCtx := b.holding(e, time.Millisecond)
 	var current *attempt
 	if !eventually(t, 10*time.Second, func() bool {
@@ -286,11 +282,7 @@ func TestHeartbeatDoesNotReviveALostAttempt(t *testing.T) {
 func TestHeartbeatConfirmsAttemptsAndNotTasks(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.conf.Lease = time.Minute
-	e, err := New(b.pool, b.js, b.conf, b.kind)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := b.idle()
 	old, _ := b.holding(e, time.Minute)
 	b.exec(`update settle.tasks set status = 'unknown', unsure = true, sending = false, lease_until = null, next_attempt_at = clock_timestamp()`)
 	current, _ := b.holding(e, time.Minute)
@@ -305,6 +297,17 @@ func TestHeartbeatConfirmsAttemptsAndNotTasks(t *testing.T) {
 	if !current.leaseEnd.Load().After(began) {
 		t.Error("the current attempt was not renewed")
 	}
+}
+
+// idle is an engine that does not run.
+func (b *bench) idle() *Engine {
+	b.t.Helper()
+	b.conf.Lease = time.Minute
+	e, err := New(b.pool, b.js, b.conf, b.kind)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return e
 }
 
 // holding claims a task, and holds it as a delivery would if it got an attempt.

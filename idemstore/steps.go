@@ -175,7 +175,8 @@ func (x Step) commit(ctx context.Context, conn *pgx.Conn, outcome string) (renew
 		return nil
 	})
 	b.Queue(commitTx)
-	return renewed, conn.SendBatch(ctx, b).Close()
+	err = conn.SendBatch(ctx, b).Close() // calls back
+	return renewed, err
 }
 
 // isRecorded reports whether a step was refused because it is recorded already. The row that says so was committed by
